@@ -1,0 +1,72 @@
+# A newcomer's way in: `make demo`, `make test`. Each target sets up what it needs first; see tests/README.md for what the
+# tests prove. PYTHON=… chooses the interpreter, TESTS=… which tests run.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?=
+TESTS ?=
+BIN := .venv/bin
+
+export PYTHON
+
+.PHONY: help demo test test-faults check bench gen lock clean environment etcd
+
+help:
+	@echo 'make demo         a supervisor and its agents review real code together, and prove the result'
+	@echo 'make test         the tests, in minutes (TESTS=tests/core for a part)'
+	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
+	@echo 'make test-faults  the long tests that kill and cut real processes'
+	@echo 'make bench        measure, into build/bench.json'
+	@echo 'make gen          make the generated code again: stubs from proto/, the client for threads'
+	@echo 'make lock         choose the versions in requirements.lock again'
+	@echo 'make clean        remove what was built; the environment in .venv stays'
+
+demo: environment
+	$(BIN)/kokuban demo
+
+test: environment etcd
+	$(BIN)/pytest -m "not faults" $(TESTS)
+
+test-faults: environment etcd
+	$(BIN)/pytest -m faults $(TESTS)
+
+check: environment
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/buf format -d --exit-code
+	proto/breaking.sh $(BIN)/buf
+	$(BIN)/python proto/generate.py --check
+	$(BIN)/python client/unasync.py --check
+	$(BIN)/pytest tests/contract/test_documents.py
+
+bench: environment etcd
+	mkdir -p build
+	$(BIN)/python tests/bench/run.py
+
+gen: environment
+	$(BIN)/python proto/generate.py
+	$(BIN)/python client/unasync.py
+
+# No address of an index may get into the lock: it must hold wherever it is installed from.
+lock: environment
+	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--extra server --group dev pyproject.toml --output-file requirements.lock
+	@! grep -n '://' requirements.lock
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find client server tests proto -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Makes .venv, or brings it up to date when what it is made from has changed.
+environment:
+	@deploy/development.sh environment
+
+# Sees to an etcd; the demo does without.
+etcd:
+	@deploy/development.sh etcd
