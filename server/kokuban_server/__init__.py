@@ -1,0 +1,1 @@
+"""The Kokuban server: a blackboard that a team of AI agents shares."""

@@ -1,0 +1,437 @@
+"""What a commit asks for, and the pure planning that turns it into guards and new states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from kokuban_server.core import json_values, keys, limits
+from kokuban_server.core.change_set import Absent, AtRevision, DeleteKey, Guard, TimeBefore
+from kokuban_server.core.entry import EntryRecord, EntryState, Form, Value
+from kokuban_server.core.refusals import (
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    RevisionMismatch,
+    StateUnfit,
+    Winner,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kokuban_server.core.access import RegionRules
+    from kokuban_server.core.entry import Act, Current
+    from kokuban_server.core.names import EntryKey
+
+
+class MustNotExist(NamedTuple):
+    """There is no such entry, or only a dead one."""
+
+
+class At(NamedTuple):
+    """The entry exists in exactly this state."""
+
+    number: int
+    epoch: str
+
+
+class Unconditional(NamedTuple):
+    """The writer declines to say."""
+
+
+Precondition: TypeAlias = MustNotExist | At | Unconditional
+
+
+class Never(NamedTuple):
+    """The entry no longer expires."""
+
+
+class ExpireAt(NamedTuple):
+    """The entry expires at an instant."""
+
+    time_ms: int
+
+
+class TimeToLive(NamedTuple):
+    """The entry expires after a time from the commit."""
+
+    ttl_ms: int
+
+
+Expiry: TypeAlias = Never | ExpireAt | TimeToLive
+
+
+class MetadataChange(NamedTuple):
+    """What becomes of the labels: replaced as a whole, or some set and some removed."""
+
+    replace: bool
+    set: Mapping[str, str]
+    remove: frozenset[str] = frozenset()
+
+
+class Put(NamedTuple):
+    """Write an entry; what is `None` stays as it is."""
+
+    precondition: Precondition
+    value: Value | None
+    metadata: MetadataChange | None
+    expiry: Expiry | None
+
+
+class Delete(NamedTuple):
+    """Remove an entry."""
+
+    precondition: Precondition
+
+
+class Increment(NamedTuple):
+    """Add to a JSON integer."""
+
+    by: int
+
+
+class AppendToList(NamedTuple):
+    """Append to a JSON array."""
+
+    items: tuple[json_values.Json, ...]
+
+
+class AddToSet(NamedTuple):
+    """Add what is not yet there to a JSON array."""
+
+    items: tuple[json_values.Json, ...]
+
+
+class MergePatch(NamedTuple):
+    """Merge into a JSON value."""
+
+    precondition: At
+    patch: json_values.Json
+
+
+Commuting: TypeAlias = Increment | AppendToList | AddToSet
+Mutation: TypeAlias = Put | Delete | Commuting | MergePatch
+
+FIELD: Final[dict[type[Mutation], str]] = {
+    Put: "put",
+    Delete: "delete",
+    Increment: "increment",
+    AppendToList: "append_to_list",
+    AddToSet: "add_to_set",
+    MergePatch: "merge_patch",
+}
+"""Each mutation's field in the proto."""
+
+
+class Target(NamedTuple):
+    """An entry that a commit may touch: its name, its key in the store, and the rules of its region."""
+
+    key: EntryKey
+    head: bytes
+    rules: RegionRules
+
+
+class Step(NamedTuple):
+    """One mutation of one entry."""
+
+    target: Target
+    mutation: Mutation
+
+
+class Belief(NamedTuple):
+    """A precondition on an entry that need not be written."""
+
+    target: Target
+    precondition: MustNotExist | At
+
+
+@dataclass(slots=True)
+class Moment:
+    """When and in which store a commit is planned."""
+
+    now_ms: int
+    """The server's clock, or store time if that is ahead: what the commit is stamped with."""
+    store_time_ms: int
+    epoch: str
+
+
+class Outcome(NamedTuple):
+    """What a planned step will answer."""
+
+    sequence: int
+    value: Value | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a commit would do to the entries it names. Operation records are added by the use case."""
+
+    guards: list[Guard] = field(default_factory=list)
+    states: list[tuple[bytes, EntryRecord]] = field(default_factory=list)
+    """Head keys and what they and the history are to hold."""
+    reminders: list[bytes] = field(default_factory=list)
+    """Keys of reminders for the sweeper."""
+    clean_ups: list[DeleteKey] = field(default_factory=list)
+    """Deletions that may also be left to the sweeper."""
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def plan(
+    steps: Sequence[Step], beliefs: Sequence[Belief], states: Mapping[bytes, Current], act: Act, moment: Moment
+) -> Plan:
+    """Plan a commit on the given states of every entry it names.
+
+    Judges preconditions and computes new values. Raises the refusal of the first step or belief that does not hold, steps
+    first, in the order given. Every state that was looked at is guarded, so the plan applies to these states or not at all.
+    """
+    made = Plan()
+    expiries: list[int] = []
+    guarded: set[bytes] = set()
+    for index, (target, mutation) in enumerate(steps):
+        current = states[target.head]
+        live = current.live(moment.store_time_ms)
+        place = f"mutations[{index}].{FIELD[type(mutation)]}"
+        if isinstance(mutation, Put | Delete | MergePatch):
+            _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
+        record = _successor(current, live, moment.now_ms)
+        value = None
+        acts = (act,)
+        if isinstance(mutation, Put):
+            _put(record, mutation, target, live, place)
+            if isinstance(mutation.precondition, Unconditional):
+                acts = (act._replace(unconditional=True),)
+        elif isinstance(mutation, Delete):
+            if live is None:
+                raise NotFound
+            _bury(record, EntryState.DELETED, target.rules)
+            if isinstance(mutation.precondition, Unconditional):
+                acts = (act._replace(unconditional=True),)
+        else:
+            value = record.value = compute(mutation, record.value, target, place)
+        record.acts = acts
+        _guard(made, target.head, current, live, expiries)
+        guarded.add(target.head)
+        _write(made, target.head, target.rules, current, record)
+        made.outcomes.append(Outcome(record.sequence, value))
+    for index, (target, precondition) in enumerate(beliefs):
+        current = states[target.head]
+        live = current.live(moment.store_time_ms)
+        _judge(precondition, target, current, live, f"preconditions[{index}].precondition", moment)
+        if target.head not in guarded:
+            _guard(made, target.head, current, live, expiries)
+    _finish(made, expiries, operations_reserved=1)
+    return made
+
+
+def plan_fold(
+    target: Target, mutations: Sequence[Commuting], acts: tuple[Act, ...], current: Current, moment: Moment
+) -> Plan:
+    """Plan several commuting mutations of one entry as one new state that names all their acts.
+
+    Every mutation is answered with the final value. Raises the refusal of the first that cannot be computed; the caller
+    then plans each alone.
+    """
+    made = Plan()
+    expiries: list[int] = []
+    live = current.live(moment.store_time_ms)
+    record = _successor(current, live, moment.now_ms)
+    value = record.value
+    for mutation in mutations:
+        value = compute(mutation, value, target, f"mutations[0].{FIELD[type(mutation)]}")
+    record.value = value
+    record.acts = acts
+    _guard(made, target.head, current, live, expiries)
+    _write(made, target.head, target.rules, current, record)
+    made.outcomes.extend([Outcome(record.sequence, value)] * len(mutations))
+    _finish(made, expiries, operations_reserved=len(mutations))
+    return made
+
+
+def plan_expiry(head: bytes, rules: RegionRules, current: Current, act: Act, moment: Moment) -> Plan:
+    """Plan the burial of an entry whose time has run out: an `EXPIRED` tombstone, as if an agent had deleted it."""
+    made = Plan()
+    record = _successor(current, current.record, moment.now_ms)
+    _bury(record, EntryState.EXPIRED, rules)
+    record.acts = (act,)
+    made.guards.append(AtRevision(head, current.revision))
+    _write(made, head, rules, current, record)
+    return made
+
+
+def _judge(
+    precondition: Precondition, target: Target, current: Current, live: EntryRecord | None, place: str, moment: Moment
+) -> None:
+    """Raise the refusal of a precondition that does not hold."""
+    if isinstance(precondition, At):
+        if live is None or current.revision != precondition.number:
+            raise RevisionMismatch(
+                place,
+                str(target.key.region),
+                target.key.path,
+                precondition.number,
+                current.revision,
+                live is not None,
+                moment.epoch,
+                winner_of(current),
+            )
+    elif isinstance(precondition, MustNotExist):
+        if live is not None:
+            raise AlreadyExists(
+                place,
+                str(target.key.region),
+                target.key.path,
+                current.revision,
+                moment.epoch,
+                winner_of(current) or Winner("", "", 0, ""),
+            )
+    elif target.rules.needs_precondition:
+        raise InvalidRequest(
+            "PRECONDITION_REQUIRED", place, f"region {target.key.region} takes no unconditional writes"
+        )
+
+
+def winner_of(current: Current) -> Winner | None:
+    """Give who wrote a state: of folded acts the last."""
+    record = current.record
+    if record is None or not record.acts:
+        return None
+    act = record.acts[-1]
+    return Winner(act.agent, act.request_id, record.update_time_ms, act.traceparent)
+
+
+def _successor(current: Current, live: EntryRecord | None, now_ms: int) -> EntryRecord:
+    """Give the state after `current`, with everything as it was; a fresh life if there is none."""
+    before = current.record
+    sequence = before.sequence + 1 if before is not None else 1
+    if live is None:
+        return EntryRecord(EntryState.LIVE, sequence, 0, current.revision, now_ms, now_ms)
+    return EntryRecord(
+        EntryState.LIVE,
+        sequence,
+        live.create_revision or current.revision,
+        current.revision,
+        live.create_time_ms,
+        now_ms,
+        live.expire_time_ms,
+        0,
+        live.value,
+        live.metadata,
+    )
+
+
+def _put(record: EntryRecord, put: Put, target: Target, live: EntryRecord | None, place: str) -> None:
+    if put.value is not None:
+        record.value = put.value
+    elif live is None:
+        raise InvalidRequest("VALUE_REQUIRED", f"{place}.value", "a put that creates an entry needs a value")
+    change = put.metadata
+    if change is not None:
+        kept = {} if change.replace else {k: v for k, v in record.metadata.items() if k not in change.remove}
+        record.metadata = {**kept, **change.set}
+        if len(record.metadata) > limits.METADATA_PAIRS_MAX:
+            more = {"limit": str(limits.METADATA_PAIRS_MAX)}
+            raise _unfit("VALUE_FULL", f"{place}.metadata", target, more)
+    expiry = put.expiry
+    now_ms = record.update_time_ms
+    if isinstance(expiry, TimeToLive):
+        record.expire_time_ms = now_ms + expiry.ttl_ms
+    elif isinstance(expiry, ExpireAt):
+        if not now_ms < expiry.time_ms <= now_ms + limits.EXPIRY_MS_MAX:
+            raise InvalidRequest(
+                "EXPIRY_INVALID", f"{place}.expire_time", "must be after now and at most 3,650 days away"
+            )
+        record.expire_time_ms = expiry.time_ms
+    elif expiry is not None:
+        record.expire_time_ms = 0
+
+
+def _bury(record: EntryRecord, state: EntryState, rules: RegionRules) -> None:
+    """Make the state a tombstone."""
+    record.state = state
+    record.value = None
+    record.metadata = {}
+    record.expire_time_ms = 0
+    record.sweep_time_ms = record.update_time_ms + rules.tombstone_ms
+
+
+def compute(mutation: Commuting | MergePatch, value: Value | None, target: Target, place: str) -> Value:
+    """Give the value that a computing mutation makes of `value` (`None`: there is no entry).
+
+    Raises `StateUnfit`: `VALUE_TYPE_MISMATCH`, `NUMBER_OUT_OF_RANGE` or `VALUE_FULL`.
+    """
+    if value is not None and value.form is not Form.JSON:
+        raise _unfit("VALUE_TYPE_MISMATCH", place, target, {"wanted": "a JSON value"})
+    if isinstance(mutation, Increment):
+        # The commonest case by far is a plain integer, which needs no JSON parser.
+        text = "0" if value is None else str(value.data).strip(" \t\r\n")
+        number = json_values.Number(text).as_integer
+        if number is None:
+            raise _unfit("VALUE_TYPE_MISMATCH", place, target, {"wanted": "a JSON integer of 64 bits"})
+        if not json_values.INT64_MIN <= number + mutation.by <= json_values.INT64_MAX:
+            raise _unfit("NUMBER_OUT_OF_RANGE", f"{place}.by", target)
+        return Value(Form.JSON, str(number + mutation.by))
+    before = json_values.parse(str(value.data)) if value is not None else []
+    after: json_values.Json
+    if isinstance(mutation, MergePatch):
+        after = json_values.merge_patch(before, mutation.patch)
+    elif not isinstance(before, list):
+        raise _unfit("VALUE_TYPE_MISMATCH", place, target, {"wanted": "a JSON array"})
+    elif isinstance(mutation, AppendToList):
+        after = [*before, *mutation.items]
+    else:
+        try:
+            after = _united(before, mutation.items)
+        except json_values.NotJsonError:
+            wanted = {"wanted": "a JSON array of numbers that can be compared"}
+            raise _unfit("VALUE_TYPE_MISMATCH", place, target, wanted) from None
+    made = Value(Form.JSON, json_values.dump(after))
+    if made.size_bytes > limits.VALUE_BYTES_MAX or json_values.is_too_deep(after):
+        raise _unfit("VALUE_FULL", place, target, {"limit": str(limits.VALUE_BYTES_MAX)})
+    return made
+
+
+def _united(before: list[json_values.Json], items: Sequence[json_values.Json]) -> list[json_values.Json]:
+    present = {json_values.identity(item) for item in before}
+    after = list(before)
+    for item in items:
+        identity = json_values.identity(item)
+        if identity not in present:
+            present.add(identity)
+            after.append(item)
+    return after
+
+
+def _unfit(code: str, place: str, target: Target, more: dict[str, str] | None = None) -> StateUnfit:
+    return StateUnfit(code, place, str(target.key.region), target.key.path, more or {})
+
+
+def _guard(made: Plan, head: bytes, current: Current, live: EntryRecord | None, expiries: list[int]) -> None:
+    """Tie the plan to the state it looked at, and to a live entry's still being alive."""
+    made.guards.append(AtRevision(head, current.revision) if current.revision else Absent(head))
+    if live is not None and live.expire_time_ms:
+        expiries.append(live.expire_time_ms)
+
+
+def _write(made: Plan, head: bytes, rules: RegionRules, current: Current, record: EntryRecord) -> None:
+    """Add the new state, its reminder, and the clean-up of what it makes superfluous."""
+    made.states.append((head, record))
+    before = current.record
+    old_reminder = (before.expire_time_ms or before.sweep_time_ms) if before is not None else 0
+    new_reminder = record.expire_time_ms or record.sweep_time_ms
+    if new_reminder != old_reminder:
+        if new_reminder:
+            made.reminders.append(keys.due(new_reminder, head))
+        if old_reminder:
+            made.clean_ups.append(DeleteKey(keys.due(old_reminder, head)))
+    if record.sequence > rules.history_revisions_max:
+        superfluous = record.sequence - rules.history_revisions_max
+        made.clean_ups.append(DeleteKey(keys.history_record(head, superfluous)))
+
+
+def _finish(made: Plan, expiries: list[int], operations_reserved: int) -> None:
+    """Add the guard on time, and leave to the sweeper those clean-ups that would not fit beside what must be done."""
+    if expiries:
+        made.guards.append(TimeBefore(min(expiries)))
+    taken = 2 * len(made.states) + len(made.reminders) + operations_reserved
+    del made.clean_ups[max(0, limits.STORE_OPERATIONS_MAX - taken) :]

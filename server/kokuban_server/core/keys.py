@@ -1,0 +1,150 @@
+"""Store keys: the one place where names become bytes, and bytes names again.
+
+Every segment is escaped and ends in `/`, so no key is ever a prefix of a sibling's, and the keys below a path are exactly
+those that begin with its key. A key's first segment says what it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from kokuban_server.core.names import EntryKey, Region, RegionKind, parse_region
+
+HEAD: Final = b"e/"  # an entry's present state
+HISTORY: Final = b"h/"  # an entry's states in order, newest first
+OPERATION: Final = b"o/"  # what makes a commit happen once
+DUE: Final = b"x/"  # what the sweeper has to look at, and when
+BOARD: Final = b"b/"  # that a board exists
+OWNER: Final = b"w/"  # which server does a piece of background work
+MARK: Final = b"c/"  # which revision was current when
+SECRET: Final = b"s/digest"  # the key of operation digests
+
+_ESCAPED = re.compile(rb"[\x00-\x1f%/\x7f]")
+_SEQUENCE_TOP: Final = 0xFFFF_FFFF_FFFF_FFFF
+_SEPARATOR: Final = b"\x00"  # never stands in an escaped segment, so a history is apart from what is below its entry
+
+
+def escape(segment: bytes) -> bytes:
+    """Give the segment without `/`, `%`, control bytes or DEL: each stands as `%XX`."""
+    return _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], segment)
+
+
+def unescape(segment: bytes) -> bytes:
+    """Undo `escape`."""
+    return re.sub(rb"%([0-9A-F]{2})", lambda found: bytes((int(found[1], 16),)), segment)
+
+
+def join(*segments: bytes) -> bytes:
+    """Give the key of the segments, each escaped and ended by `/`."""
+    return b"".join(escape(segment) + b"/" for segment in segments)
+
+
+def split(key: bytes) -> list[bytes]:
+    """Undo `join`."""
+    return [unescape(segment) for segment in key.split(b"/")[:-1]]
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """Give the least key above every key with this prefix; empty when there is none (nothing, or only 0xff bytes)."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
+
+
+@lru_cache(maxsize=4096)
+def region_prefix(tenant: str, board: str, region: Region) -> bytes:
+    """Give what is common to the keys of a region, behind their first segment.
+
+    The regions beyond a board have no board in their key (nor, for `global`, a tenant): an empty segment, which no board
+    and no tenant has.
+    """
+    if region.kind is RegionKind.GLOBAL:
+        return join(b"", b"", str(region).encode())
+    if region.kind is RegionKind.TENANT:
+        return join(tenant.encode(), b"", str(region).encode())
+    return join(tenant.encode(), board.encode(), str(region).encode())
+
+
+def path_key(path: str) -> bytes:
+    """Give the part of a key that a path makes."""
+    raw = path.encode()
+    return raw + b"/" if _ESCAPED.search(raw.replace(b"/", b"")) is None else join(*raw.split(b"/"))
+
+
+@lru_cache(maxsize=16_384)
+def head(region: bytes, path: str) -> bytes:
+    """Give the key of an entry's present state. `region` comes from `region_prefix`."""
+    return HEAD + region + path_key(path)
+
+
+def heads(region: bytes, path: str = "") -> bytes:
+    """Give the prefix of the heads at and below a path, or of a whole region."""
+    return HEAD + region + (path_key(path) if path else b"")
+
+
+def history(head_key: bytes) -> bytes:
+    """Give the prefix of an entry's history records."""
+    return HISTORY + head_key[len(HEAD) :] + _SEPARATOR
+
+
+def history_record(head_key: bytes, sequence: int) -> bytes:
+    """Give the key of one history record. Later sequences sort first."""
+    return history(head_key) + (_SEQUENCE_TOP - sequence).to_bytes(8, "big")
+
+
+def head_of_history(key: bytes) -> bytes:
+    """Give the head key that a history record's key belongs to."""
+    return HEAD + key[len(HISTORY) : -9]
+
+
+def operation(time_ms: int, tenant: str, board: str, agent: str, request_id: str) -> bytes:
+    """Give the key of an operation record, in order of the minute in the id, so that a sweep is a range."""
+    return operations_before(time_ms) + _caller(tenant, board, agent) + join(request_id.encode())
+
+
+@lru_cache(maxsize=4096)
+def _caller(tenant: str, board: str, agent: str) -> bytes:
+    return join(tenant.encode(), board.encode(), agent.encode())
+
+
+def operations_before(time_ms: int) -> bytes:
+    """Give a key that all operation records of earlier minutes are below."""
+    return OPERATION + b"%010d/" % (time_ms // 60_000)
+
+
+def due(time_ms: int, head_key: bytes) -> bytes:
+    """Give the key of a reminder to look at a head at a time."""
+    return due_before(time_ms) + head_key
+
+
+def due_before(time_ms: int) -> bytes:
+    """Give a key that all reminders of earlier times are below."""
+    return DUE + b"%015d/" % time_ms
+
+
+def parse_due(key: bytes) -> tuple[int, bytes]:
+    """Give the time in milliseconds and the head key of a reminder."""
+    digits = key[len(DUE) : len(DUE) + 15]
+    return int(digits), key[len(DUE) + 16 :]
+
+
+def board(tenant: str, board_id: str) -> bytes:
+    """Give the key of a board's own record."""
+    return BOARD + join(tenant.encode(), board_id.encode())
+
+
+def owner(job: str) -> bytes:
+    """Give the key of the record that says who does a piece of background work."""
+    return OWNER + join(job.encode())
+
+
+def mark(time_ms: int) -> bytes:
+    """Give the key of a compaction mark; earlier ones sort first."""
+    return MARK + b"%015d/" % time_ms
+
+
+def parse_head(key: bytes) -> tuple[str, str, EntryKey]:
+    """Give tenant, board and entry key of a head key."""
+    tenant, board_id, region, *path = (segment.decode() for segment in split(key[len(HEAD) :]))
+    return tenant, board_id, EntryKey(parse_region(region), "/".join(path))

@@ -1,0 +1,65 @@
+"""Every bound of the API, with its unit in the name. Each is documented in the proto and has a test at it and one over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Names.
+BOARD_ID_BYTES_MAX: Final = 63
+AGENT_ID_BYTES_MAX: Final = 128
+REGION_ID_BYTES_MAX: Final = 256
+PATH_BYTES_MAX: Final = 1024
+PATH_SEGMENTS_MAX: Final = 16
+
+# Values. A commit's values stand twice in the store (head and history), and etcd takes requests of 1.5 MiB.
+VALUE_BYTES_MAX: Final = 512 * 1024
+COMMIT_BYTES_MAX: Final = 640 * 1024
+CHANGE_SET_BYTES_MAX: Final = 1_400_000
+"""What one commit may take in the store's request, keys and copies included; below etcd's 1.5 MiB."""
+JSON_DEPTH_MAX: Final = 32
+MEDIA_TYPE_BYTES_MAX: Final = 255
+METADATA_PAIRS_MAX: Final = 64
+METADATA_KEY_BYTES_MAX: Final = 128
+METADATA_VALUE_BYTES_MAX: Final = 1024
+REASON_BYTES_MAX: Final = 1024
+LIST_ITEMS_MAX: Final = 256
+EXPIRY_MS_MIN: Final = 1_000
+EXPIRY_MS_MAX: Final = 3_650 * 24 * 3_600 * 1_000
+
+# Commits.
+MUTATIONS_MAX: Final = 32
+PRECONDITIONS_MAX: Final = 32
+STORE_OPERATIONS_MAX: Final = 100
+"""Puts and deletes in one change set; also guards. etcd takes 128 less what the batch around it uses. A full commit needs
+97: for each of 32 mutations a head, a history record and a reminder, and one operation record; clean-ups that would go
+beyond are left to the sweeper."""
+FOLD_MUTATIONS_MAX: Final = 32
+PLAN_ATTEMPTS_MAX: Final = 16
+STREAM_COMMITS_IN_FLIGHT_MAX: Final = 256
+REQUEST_ID_WINDOW_MS: Final = 3_600 * 1_000
+REQUEST_ID_AHEAD_MS_MAX: Final = 5 * 60 * 1_000
+
+# Reads.
+BATCH_KEYS_MAX: Final = 100
+PAGE_ENTRIES_DEFAULT: Final = 100
+PAGE_ENTRIES_MAX: Final = 1_000
+PAGE_BYTES_MAX: Final = 3 * 1024 * 1024
+PAGE_TOKEN_BYTES_MAX: Final = 8 * 1024
+
+# Watches.
+WATCH_TARGETS_MAX: Final = 16
+WATCH_BUFFER_EVENTS_MAX: Final = 8_192
+WATCH_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+WATCH_MESSAGE_BYTES_MAX: Final = 1024 * 1024
+
+# History and what the sweeper keeps.
+HISTORY_REVISIONS_MAX: Final = 64
+HISTORY_AGE_MS_MAX: Final = 30 * 24 * 3_600 * 1_000
+TOMBSTONE_MS: Final = 7 * 24 * 3_600 * 1_000
+STORE_HISTORY_MS: Final = 3_600 * 1_000
+
+# Messages and calls.
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+STATUS_METADATA_VALUE_BYTES_MAX: Final = 1024
+DEADLINE_S_DEFAULT: Final = 30.0
+DEADLINE_S_MAX: Final = 300.0

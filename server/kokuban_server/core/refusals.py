@@ -1,0 +1,360 @@
+"""The reasons the board says no: one class for each kind of answer, with the facts as fields.
+
+`wire.status` has one row for each reason here; `error_reason.proto` documents each for clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)  # not frozen: a traceback must be settable on the way through context managers
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours
+    """Something the board will not do, and why."""
+
+    @property
+    def reason(self) -> str:
+        """The value of `ErrorReason` without its prefix."""
+        raise NotImplementedError  # pragma: no cover - every leaf gives it
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a client needs to act on the reason, named as `error_reason.proto` names it."""
+        return {}
+
+    def __str__(self) -> str:
+        return " ".join([self.reason, *(f"{name}={value}" for name, value in self.facts.items())])
+
+
+@dataclass(eq=False)
+class InvalidRequest(Refusal):
+    """A field is missing, malformed or over its limit; the caller must send something else."""
+
+    code: str
+    field_path: str
+    detail: str
+    more: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        return self.code
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, **self.more}
+
+    def under(self, prefix: str) -> InvalidRequest:
+        """The same refusal with its field named from further up."""
+        return InvalidRequest(self.code, f"{prefix}.{self.field_path}", self.detail, self.more)
+
+
+@dataclass(eq=False)
+class Unauthenticated(Refusal):
+    """The call does not say, in a way that can be believed, who makes it."""
+
+    code: str
+    detail: str
+
+    @property
+    def reason(self) -> str:
+        return self.code
+
+
+@dataclass(eq=False)
+class RoleRequired(Refusal):
+    """The method is for callers with another role."""
+
+    role: str
+    reason = "ROLE_REQUIRED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"role": self.role}
+
+
+@dataclass(eq=False)
+class WriteForbidden(Refusal):
+    """The caller may read the region, but not write it."""
+
+    region: str
+    reason = "WRITE_FORBIDDEN"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"region": self.region}
+
+
+@dataclass(eq=False)
+class NotFound(Refusal):
+    """There is no such thing, or the caller may not know of it: the two are told alike."""
+
+    token: str = ""
+    reason = "NOT_FOUND"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"token": self.token} if self.token else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """Who wrote the state that a loser ran into."""
+
+    agent: str
+    request_id: str
+    time_ms: int
+    traceparent: str
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The winner as metadata; what is not known is left out."""
+        named = {
+            "winner_agent": self.agent,
+            "winner_request_id": self.request_id,
+            "winner_time_ms": str(self.time_ms),
+            "winner_traceparent": self.traceparent,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(eq=False)
+class AlreadyExists(Refusal):
+    """`must_not_exist` does not hold."""
+
+    field_path: str
+    region: str
+    path: str
+    actual_revision: int
+    epoch: str
+    winner: Winner
+    reason = "ALREADY_EXISTS"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "field": self.field_path,
+            "region": self.region,
+            "path": self.path,
+            "actual_revision": str(self.actual_revision),
+            "epoch": self.epoch,
+            **self.winner.facts,
+        }
+
+
+@dataclass(eq=False)
+class RevisionMismatch(Refusal):
+    """`at` does not hold: the entry moved on since the caller read it, or is gone. Read again and decide again."""
+
+    field_path: str
+    region: str
+    path: str
+    expected_revision: int
+    actual_revision: int
+    exists: bool
+    epoch: str
+    winner: Winner | None
+    reason = "REVISION_MISMATCH"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "field": self.field_path,
+            "region": self.region,
+            "path": self.path,
+            "expected_revision": str(self.expected_revision),
+            "actual_revision": str(self.actual_revision),
+            "exists": "true" if self.exists else "false",
+            "epoch": self.epoch,
+            **(self.winner.facts if self.winner else {}),
+        }
+
+
+@dataclass(eq=False)
+class Contended(Refusal):
+    """Planning lost the race each time; nothing was written."""
+
+    attempts: int
+    reason = "CONTENDED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"attempts": str(self.attempts)}
+
+
+@dataclass(eq=False)
+class StateUnfit(Refusal):
+    """The entry's present value does not admit the mutation."""
+
+    code: str
+    field_path: str
+    region: str
+    path: str
+    more: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        return self.code
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "region": self.region, "path": self.path, **self.more}
+
+
+@dataclass(eq=False)
+class RequestIdReused(Refusal):
+    """The id belongs to a commit with other arguments."""
+
+    request_id: str
+    reason = "REQUEST_ID_REUSED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"request_id": self.request_id}
+
+
+@dataclass(eq=False)
+class RequestIdExpired(Refusal):
+    """The id is outside the window in which a repeat can be told from a first time."""
+
+    request_id: str
+    window_s: int
+    store_time_ms: int
+    reason = "REQUEST_ID_EXPIRED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "request_id": self.request_id,
+            "window_s": str(self.window_s),
+            "store_time_ms": str(self.store_time_ms),
+        }
+
+
+@dataclass(eq=False)
+class TokenFromAnotherStore(Refusal):
+    """A token or revision of another epoch."""
+
+    field_path: str
+    reason = "TOKEN_FROM_ANOTHER_STORE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
+class TokenAheadOfStore(Refusal):
+    """A token newer than anything written."""
+
+    field_path: str
+    reason = "TOKEN_AHEAD_OF_STORE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
+class HistoryCompacted(Refusal):
+    """The store no longer keeps what was asked for; list, then go on from the listing's token."""
+
+    compacted_revision: int
+    reason = "HISTORY_COMPACTED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"compacted_revision": str(self.compacted_revision)}
+
+
+@dataclass(eq=False)
+class WatchTooSlow(Refusal):
+    """The reader's buffer is full; resume from the token."""
+
+    token: str
+    reason = "WATCH_TOO_SLOW"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"token": self.token}
+
+
+@dataclass(eq=False)
+class WatchGap(Refusal):
+    """The store lost a change, or may have; list, then go on from the listing's token."""
+
+    token: str = ""
+    reason = "WATCH_GAP"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"token": self.token} if self.token else {}
+
+
+@dataclass(eq=False)
+class ResponseTooLarge(Refusal):
+    """The answer would be too large; ask for less."""
+
+    limit: int
+    reason = "RESPONSE_TOO_LARGE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"limit": str(self.limit)}
+
+
+@dataclass(eq=False)
+class TooManyRequests(Refusal):
+    """The server has as many calls in hand as it takes; nothing was done."""
+
+    reason = "TOO_MANY_REQUESTS"
+
+
+@dataclass(eq=False)
+class StoreFull(Refusal):
+    """No room; reads and deletes still work."""
+
+    reason = "STORE_FULL"
+
+
+@dataclass(eq=False)
+class StoreUnavailable(Refusal):
+    """The store does not answer, and what was asked has definitely not happened."""
+
+    detail: str = ""
+    reason = "STORE_UNAVAILABLE"
+
+
+@dataclass(eq=False)
+class OutcomeUnknown(Refusal):
+    """The store may or may not have done what was asked; send the same again to learn it."""
+
+    request_id: str = ""
+    detail: str = ""
+    reason = "OUTCOME_UNKNOWN"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"request_id": self.request_id} if self.request_id else {}
+
+
+@dataclass(eq=False)
+class DeadlineTooShort(Refusal):
+    """The deadline passed before anything was done."""
+
+    reason = "DEADLINE_TOO_SHORT"
+
+
+@dataclass(eq=False)
+class ServerDraining(Refusal):
+    """The server is about to stop; nothing was done."""
+
+    reason = "SERVER_DRAINING"
+
+
+@dataclass(eq=False)
+class StoreCorrupt(Refusal):
+    """A stored record cannot be read. `key` is for the log and never leaves the server."""
+
+    key: bytes
+    detail: str
+    reason = "STORE_CORRUPT"
