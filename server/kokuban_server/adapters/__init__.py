@@ -1,0 +1,1 @@
+"""The ports put into practice, one package for each technology."""

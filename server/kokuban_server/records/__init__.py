@@ -1,0 +1,1 @@
+"""The stored message format and its codec."""
