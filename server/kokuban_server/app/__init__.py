@@ -1,0 +1,1 @@
+"""The use cases: one for each thing a caller can ask."""

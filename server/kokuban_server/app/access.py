@@ -1,0 +1,92 @@
+"""The one authorisation point: every call and every internal path gets to a region through here or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kokuban_server.core import keys
+from kokuban_server.core.access import Decision, RegionRules, Role, Verb, decide, rules_of
+from kokuban_server.core.change_set import Absent, ChangeSet, Put
+from kokuban_server.core.commit import Target
+from kokuban_server.core.refusals import NotFound, RoleRequired, WriteForbidden
+from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.records.codec import encode_board
+
+if TYPE_CHECKING:
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.names import EntryKey, Region
+    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRegion:
+    """A region that `Access.open` opened. What reads or writes entries takes one of these, so it cannot forget to ask."""
+
+    region: Region
+    prefix: bytes
+    rules: RegionRules
+
+    def target(self, key: EntryKey) -> Target:
+        """Give an entry of the region as a commit's target."""
+        return Target(key, keys.head(self.prefix, key.path), self.rules)
+
+
+class Access:
+    """Decides, for a principal the wire has identified, what may be opened."""
+
+    def __init__(self, store: BoardStore, clock: Clock, development_boards: frozenset[str]) -> None:
+        self._store = store
+        self._clock = clock
+        self._development_boards = development_boards
+        self._known_boards: set[tuple[str, str]] = set()
+        self._opened: dict[tuple[Principal, str, Region, Verb], OpenRegion] = {}
+
+    def require_role(self, principal: Principal, role: Role) -> None:
+        """Raise `RoleRequired` unless the principal has the role."""
+        if role not in principal.roles:
+            raise RoleRequired(role.value)
+
+    async def enter(self, principal: Principal, board: str, deadline_s: float) -> None:
+        """Raise `NotFound` unless the board exists for the principal's tenant.
+
+        A development identity's first use of a board on the server's list makes it.
+        """
+        name = (principal.tenant, board)
+        if name in self._known_boards:
+            return
+        key = keys.board(*name)
+        cut = await self._store.read([key], STRONG, deadline_s)
+        if cut.records[0] is None:
+            if not principal.is_development or board not in self._development_boards:
+                raise NotFound
+            record = encode_board(self._clock.now_ms(), principal.agent)
+            with contextlib.suppress(CommitRefused):  # somebody else made it meanwhile, which is as good
+                await self._store.commit(ChangeSet((Absent(key),), (Put(key, record),)), deadline_s)
+        self._known_boards.add(name)
+
+    def open(self, principal: Principal, board: str, region: Region, verb: Verb) -> OpenRegion:
+        """Give the region for reading or writing.
+
+        Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
+        it may be read but not written. The board must have been entered.
+        """
+        known = self._opened.get((principal, board, region, verb))
+        if known is not None:
+            return known
+        decision = decide(principal, region, verb)
+        if decision is Decision.HIDDEN:
+            raise NotFound
+        if decision is Decision.FORBIDDEN:
+            raise WriteForbidden(str(region))
+        opened = OpenRegion(region, keys.region_prefix(principal.tenant, board, region), rules_of(region))
+        if len(self._opened) >= _OPENED_MAX:
+            self._opened.clear()
+        self._opened[principal, board, region, verb] = opened
+        return opened
+
+
+_OPENED_MAX = 4096
+"""Decisions remembered. The rules are fixed so far; with policies the memory is keyed by the policy's revision."""

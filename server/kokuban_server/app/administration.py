@@ -1,0 +1,55 @@
+"""Looking after the server: its state, and how far back its history reaches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kokuban_server.core.access import Role
+from kokuban_server.core.refusals import TokenAheadOfStore
+from kokuban_server.core.revision import revision_of
+
+if TYPE_CHECKING:
+    from kokuban_server.app.access import Access
+    from kokuban_server.core.access import Principal
+    from kokuban_server.ports.board_store import BoardStore, StoreStatus
+
+
+class ServerStatus(NamedTuple):
+    """How the server and its store are."""
+
+    server_version: str
+    epoch: str
+    store: StoreStatus
+
+
+class Administration:
+    """What operators ask for."""
+
+    def __init__(self, store: BoardStore, access: Access, server_version: str) -> None:
+        self._store = store
+        self._access = access
+        self._server_version = server_version
+
+    @property
+    def epoch(self) -> str:
+        """The store's epoch."""
+        return self._store.epoch
+
+    async def status(self, deadline: float) -> ServerStatus:
+        """Say how things are. Any principal may know."""
+        store = await self._store.status(_left(deadline))
+        return ServerStatus(self._server_version, self._store.epoch, store)
+
+    async def compact(self, principal: Principal, before_token: str, deadline: float) -> tuple[int, int]:
+        """Forget the store's history before a state; give up to where it is forgotten, and the present revision."""
+        self._access.require_role(principal, Role.OPERATOR)
+        before = revision_of(before_token, self._store.epoch, "before")
+        status = await self._store.status(_left(deadline))
+        if before > status.revision:
+            raise TokenAheadOfStore("before")
+        return await self._store.compact(before, _left(deadline)), status.revision
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - asyncio.get_running_loop().time())

@@ -1,0 +1,448 @@
+"""The one write: every change of a board, whatever the call, goes through `Commits.commit`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kokuban_server.core import keys, limits
+from kokuban_server.core.access import Verb
+from kokuban_server.core.change_set import Absent, ChangeSet, Put, TimeBefore
+from kokuban_server.core.commit import (
+    FIELD,
+    AddToSet,
+    AppendToList,
+    At,
+    Belief,
+    Delete,
+    Increment,
+    MergePatch,
+    Moment,
+    MustNotExist,
+    Outcome,
+    Plan,
+    Step,
+    plan,
+    plan_fold,
+)
+from kokuban_server.core.commit import Put as PutEntry
+from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
+from kokuban_server.core.refusals import (
+    Contended,
+    InvalidRequest,
+    OutcomeUnknown,
+    Refusal,
+    RequestIdExpired,
+    RequestIdReused,
+    StoreUnavailable,
+    TokenFromAnotherStore,
+)
+from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kokuban_server.app.access import Access
+    from kokuban_server.app.heads import Heads
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.commit import Commuting, Mutation, Target
+    from kokuban_server.core.entry import Value
+    from kokuban_server.core.names import EntryKey
+    from kokuban_server.ports.board_store import BoardStore
+
+_COMMUTING = (Increment, AppendToList, AddToSet)
+
+
+class CommitRequest(NamedTuple):
+    """A commit as the wire has parsed it."""
+
+    board: str
+    request_id: str
+    id_time_ms: int
+    """When the id was made, as it says itself."""
+    digest: bytes
+    """Of everything that was asked; the same for the same arguments."""
+    beliefs: tuple[tuple[EntryKey, MustNotExist | At], ...]
+    mutations: tuple[tuple[EntryKey, Mutation], ...]
+    reason: str
+    retry_of: str
+    traceparent: str
+
+
+class Committed(NamedTuple):
+    """The answer of a commit that holds."""
+
+    revision: int
+    commit_time_ms: int
+    replayed: bool
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A commit on its way, with everything that stays the same however often it is planned."""
+
+    principal: Principal
+    request: CommitRequest
+    steps: list[Step]
+    beliefs: list[Belief]
+    operation: bytes
+    act: Act
+    deadline: float
+    in_doubt: bool = False
+    """Something was sent for it whose fate is not known yet."""
+
+    @property
+    def targets(self) -> list[Target]:
+        """Every entry the commit names."""
+        named = [step.target for step in self.steps]
+        return named + [belief.target for belief in self.beliefs] if self.beliefs else named
+
+
+class Commits:
+    """Plans commits on what is known, has the store judge them, and plans again where it was wrong."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        access: Access,
+        heads: Heads,
+        time: StoreTime,
+        digest_key: bytes,
+        request_id_window_ms: int = limits.REQUEST_ID_WINDOW_MS,
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._heads = heads
+        self._time = time
+        self._digest_key = digest_key
+        self._window_ms = request_id_window_ms
+        self._folds: dict[bytes, _Fold] = {}
+
+    def digest(self, arguments: bytes) -> bytes:
+        """Give the keyed digest of a commit's arguments, which says nothing about them to who has not the key."""
+        return blake2b(arguments, digest_size=16, key=self._digest_key).digest()
+
+    async def commit(self, principal: Principal, request: CommitRequest, deadline: float) -> Committed:
+        """Apply a commit once, and give its answer; `deadline` is the loop's time by which to answer.
+
+        Raises the refusal of what does not hold (nothing was written then), or `OutcomeUnknown`, after which the same
+        request says what became of it.
+        """
+        await self._access.enter(principal, request.board, self._left(deadline))
+        attempt = self._prepare(principal, request, deadline)
+        try:
+            if len(attempt.steps) == 1 and not attempt.beliefs and isinstance(attempt.steps[0].mutation, _COMMUTING):
+                return await self._commit_folded(attempt)
+            return await self._commit_alone(attempt)
+        except OutcomeUnknown as unknown:
+            raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
+        except (StoreUnavailable, Contended) as refusal:  # they say that nothing was changed, which only the last try knows
+            if not attempt.in_doubt:
+                raise
+            raise OutcomeUnknown(request.request_id, str(refusal)) from refusal
+
+    def _prepare(self, principal: Principal, request: CommitRequest, deadline: float) -> _Attempt:
+        """Authorise every region that the commit names, and refuse ids outside the window and foreign revisions."""
+        access = self._access
+        epoch = self._store.epoch
+        steps = []
+        for index, (key, mutation) in enumerate(request.mutations):
+            region = access.open(principal, request.board, key.region, Verb.WRITE)
+            if isinstance(mutation, PutEntry | Delete | MergePatch):
+                precondition = mutation.precondition
+                if isinstance(precondition, At) and precondition.epoch != epoch:
+                    raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
+            steps.append(Step(region.target(key), mutation))
+        beliefs = []
+        for index, (key, belief) in enumerate(request.beliefs):
+            region = access.open(principal, request.board, key.region, Verb.READ)
+            if isinstance(belief, At) and belief.epoch != epoch:
+                raise TokenFromAnotherStore(f"preconditions[{index}].precondition.at")
+            beliefs.append(Belief(region.target(key), belief))
+        now_ms = self._time.now_ms()
+        if not now_ms - self._window_ms < request.id_time_ms <= now_ms + limits.REQUEST_ID_AHEAD_MS_MAX:
+            raise self._expired(request)
+        operation = keys.operation(
+            request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
+        )
+        act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        return _Attempt(principal, request, steps, beliefs, operation, act, deadline)
+
+    async def _commit_alone(self, attempt: _Attempt) -> Committed:
+        states = self._guess(attempt)
+        certain = states is None
+        if states is None:
+            states, replay = await self._look(attempt)
+            if replay is not None:
+                return replay
+        for attempts in range(limits.PLAN_ATTEMPTS_MAX):
+            moment = self._moment()
+            try:
+                planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
+                change = self._change_set(planned, [attempt], moment)
+            except Refusal:
+                if certain:
+                    raise
+            else:
+                revision = await self._apply(change, [attempt])
+                if revision is not None:
+                    self._learn(planned, revision)
+                    return Committed(revision, moment.now_ms, replayed=False, outcomes=tuple(planned.outcomes))
+                if attempts:  # the first guess is often merely old; after that, somebody else is really faster
+                    await asyncio.sleep(random.uniform(0, 0.002 * (1 << min(attempts, 6))))  # noqa: S311 - jitter
+            states, replay = await self._look(attempt)
+            certain = True
+            if replay is not None:
+                return replay
+        raise Contended(limits.PLAN_ATTEMPTS_MAX)
+
+    def _moment(self) -> Moment:
+        time = self._time
+        return Moment(time.now_ms(), time.seen_ms, self._store.epoch)
+
+    def _guess(self, attempt: _Attempt) -> dict[bytes, Current] | None:
+        """Give what is remembered of every entry; nothing if too little is known to try.
+
+        An entry that is not known, and that the writer says does not exist, is taken not to.
+        """
+        states = {}
+        known = self._remembered
+        for target, mutation in attempt.steps:
+            current = known(target.head)
+            if current is None:
+                if not isinstance(mutation, PutEntry) or not isinstance(mutation.precondition, MustNotExist):
+                    return None
+                current = NOTHING
+            states[target.head] = current
+        for target, precondition in attempt.beliefs:
+            if target.head in states:
+                continue
+            current = known(target.head)
+            if current is None:
+                if not isinstance(precondition, MustNotExist):
+                    return None
+                current = NOTHING
+            states[target.head] = current
+        return states
+
+    def _remembered(self, head: bytes) -> Current | None:
+        """Give what is remembered of an entry, but not one whose time has come by this server's clock.
+
+        Store time may not have got there yet, and a plan on the old state would write the entry back to life: `_look` moves
+        store time first.
+        """
+        current = self._heads.get(head)
+        if current is None or current.record is None or not current.record.expire_time_ms:
+            return current
+        return None if current.record.expire_time_ms <= self._time.now_ms() else current
+
+    async def _look(self, attempt: _Attempt) -> tuple[dict[bytes, Current], Committed | None]:
+        """Read every entry and the operation record in one cut: the states, or the answer the commit had already.
+
+        An entry whose time has come by this server's clock, but not yet by store time, first moves store time.
+        """
+        heads = list({target.head for target in attempt.targets})
+        while True:
+            cut = await self._store.read([attempt.operation, *heads], STRONG, self._left(attempt.deadline))
+            self._time.saw(cut.store_time_ms)
+            record = cut.records[0]
+            if record is not None:
+                return {}, await self._replay(attempt, record.value, record.revision)
+            if attempt.request.id_time_ms + self._window_ms <= cut.store_time_ms:
+                raise self._expired(attempt.request)
+            states = {}
+            due = False
+            now_ms = self._time.now_ms()
+            for head, found in zip(heads, cut.records[1:], strict=True):
+                current = NOTHING if found is None else Current(decode_entry(head, found.value), found.revision)
+                states[head] = current
+                self._heads.learn(head, current)
+                if current.record is not None and cut.store_time_ms < current.record.expire_time_ms <= now_ms:
+                    due = True
+            if not due or not await self._time.tick(self._left(attempt.deadline)):
+                return states, None
+
+    async def _replay(self, attempt: _Attempt, raw: bytes, revision: int) -> Committed:
+        """Give the answer that this request id had, if it is the same request."""
+        answer = decode_operation(attempt.operation, raw)
+        if answer.digest != attempt.request.digest:
+            raise RequestIdReused(attempt.request.request_id)
+        computing = [
+            keys.history_record(step.target.head, sequence)
+            for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
+            if isinstance(step.mutation, (*_COMMUTING, MergePatch))
+        ]
+        values: dict[bytes, Value | None] = {}
+        if computing:
+            cut = await self._store.read(computing, STRONG, self._left(attempt.deadline))
+            for key, record in zip(computing, cut.records, strict=True):
+                values[key] = decode_entry(key, record.value).value if record is not None else None
+        outcomes = tuple(
+            Outcome(sequence, values.get(keys.history_record(step.target.head, sequence)))
+            for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
+        )
+        return Committed(revision, answer.commit_time_ms, replayed=True, outcomes=outcomes)
+
+    def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment) -> ChangeSet:
+        """Give the plan as the store takes it, with what makes each of its requests happen once."""
+        guards = planned.guards
+        puts = puts_of(planned)
+        sequences = tuple([record.sequence for _, record in planned.states])
+        youngest_ms = attempts[0].request.id_time_ms
+        for attempt in attempts:
+            request = attempt.request
+            guards.append(Absent(attempt.operation))
+            answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences))
+            puts.append(Put(attempt.operation, answer))
+            youngest_ms = min(youngest_ms, request.id_time_ms)
+        guards.append(TimeBefore(youngest_ms + self._window_ms))
+        change = ChangeSet(tuple(guards), tuple(puts), tuple(planned.clean_ups))
+        # One entry's states always fit, so the common commit is not measured.
+        size = change.size_bytes if len(planned.states) > 1 else 0
+        if size > limits.CHANGE_SET_BYTES_MAX:
+            raise InvalidRequest(
+                "COMMIT_TOO_LARGE",
+                "mutations",
+                "what the commit would store is too large",
+                {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
+            )
+        return change
+
+    async def _apply(self, change: ChangeSet, attempts: Sequence[_Attempt]) -> int | None:
+        """Have the store judge and apply the set; give its revision, or nothing if a guard does not hold.
+
+        After an answer that did not come the identical set is sent again: if the first did stand, its operation record now
+        fails the second, and the caller, looking again, finds its own answer.
+        """
+        pause_s = 0.01
+        deadline = min([attempt.deadline for attempt in attempts])
+        while True:
+            left = self._left(deadline)
+            try:
+                revision = await self._store.commit(change, left)
+            except CommitRefused:
+                return None
+            except OutcomeUnknown:
+                for attempt in attempts:
+                    attempt.in_doubt = True
+                if self._left(deadline) <= pause_s:
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = min(1.0, pause_s * 2)
+            else:
+                return revision
+
+    def _learn(self, planned: Plan, revision: int) -> None:
+        for head, record in planned.states:
+            self._heads.learn(head, Current(record, revision))
+
+    # Commuting mutations of one entry that arrive while one of them is on its way are folded into the next.
+
+    async def _commit_folded(self, attempt: _Attempt) -> Committed:
+        head = attempt.steps[0].target.head
+        fold = self._folds.get(head)
+        if fold is None:
+            fold = self._folds[head] = _Fold(deque(), None)
+        answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        fold.waiting.append((attempt, answer))
+        if fold.runner is None:
+            fold.runner = asyncio.create_task(self._run_fold(head, fold), name="fold")
+        return await answer
+
+    async def _run_fold(self, head: bytes, fold: _Fold) -> None:
+        try:
+            while fold.waiting:
+                members: list[tuple[_Attempt, asyncio.Future[Committed]]] = []
+                names: set[bytes] = set()
+                while fold.waiting and len(members) < limits.FOLD_MUTATIONS_MAX:
+                    if fold.waiting[0][0].operation in names:  # the same request twice: the second is a replay
+                        break
+                    item = fold.waiting.popleft()
+                    if not item[1].done():
+                        members.append(item)
+                        names.add(item[0].operation)
+                if members:
+                    await self._send_fold(members)
+        finally:
+            del self._folds[head]
+
+    async def _send_fold(self, members: list[tuple[_Attempt, asyncio.Future[Committed]]]) -> None:
+        """Commit the members together; where that fails, each alone."""
+        committed: list[Committed] | None = None
+        if len(members) > 1:
+            try:
+                committed = await self._try_fold([attempt for attempt, _ in members])
+            except Exception:  # noqa: BLE001 - of one member; whose, and whether it is a replay, shows when each is alone
+                committed = None
+        for index, (attempt, answer) in enumerate(members):
+            if committed is not None:
+                _answer(answer, committed[index])
+                continue
+            try:
+                _answer(answer, await self._commit_alone(attempt))
+            except Exception as error:  # noqa: BLE001 - each caller hears of its own
+                if not answer.done():
+                    answer.set_exception(error)
+
+    async def _try_fold(self, attempts: list[_Attempt]) -> list[Committed] | None:
+        """Commit as one state; give the answers, or nothing if the state kept moving or a member is a replay."""
+        target = attempts[0].steps[0].target
+        mutations = [cast("Commuting", attempt.steps[0].mutation) for attempt in attempts]
+        acts = tuple([attempt.act for attempt in attempts])
+        deadline = min(attempt.deadline for attempt in attempts)
+        current = self._remembered(target.head)
+        for _ in range(2):
+            if current is None:
+                states, replay = await self._look(attempts[0])
+                if replay is not None:
+                    return None
+                current = states[target.head]
+            moment = self._moment()
+            planned = plan_fold(target, mutations, acts, current, moment)
+            change = self._change_set(planned, attempts, moment)
+            revision = await self._apply(change, attempts)
+            if revision is not None:
+                self._learn(planned, revision)
+                return [
+                    Committed(revision, moment.now_ms, replayed=False, outcomes=(outcome,))
+                    for outcome in planned.outcomes
+                ]
+            current = None
+        return None
+
+    def _expired(self, request: CommitRequest) -> RequestIdExpired:
+        return RequestIdExpired(request.request_id, self._window_ms // 1000, self._time.now_ms())
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - asyncio.get_running_loop().time())
+
+
+def puts_of(planned: Plan) -> list[Put]:
+    """Give a plan's writes as the store takes them: each new state at its head and in its history, and the reminders."""
+    puts = []
+    for head, record in planned.states:
+        raw = encode_entry(record)
+        puts.append(Put(head, raw))
+        puts.append(Put(keys.history_record(head, record.sequence), raw))
+    puts.extend([Put(reminder, b"") for reminder in planned.reminders])
+    return puts
+
+
+@dataclass(slots=True)
+class _Fold:
+    """The commuting mutations of one entry that wait, and the task that sends them."""
+
+    waiting: deque[tuple[_Attempt, asyncio.Future[Committed]]]
+    runner: asyncio.Task[None] | None
+
+
+def _answer(waiter: asyncio.Future[Committed], committed: Committed) -> None:
+    if not waiter.done():
+        waiter.set_result(committed)

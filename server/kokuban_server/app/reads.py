@@ -1,0 +1,302 @@
+"""Reading entries: one, several, a page, a history."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from kokuban_server.core import keys, limits
+from kokuban_server.core.access import Verb
+from kokuban_server.core.names import EntryKey
+from kokuban_server.core.refusals import (
+    InvalidRequest,
+    NotFound,
+    ResponseTooLarge,
+    TokenAheadOfStore,
+)
+from kokuban_server.core.revision import encode_token, revision_of
+from kokuban_server.ports.board_store import LOCAL, STRONG, AtLeast, Snapshot
+from kokuban_server.records.codec import decode_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kokuban_server.app.access import Access, OpenRegion
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.entry import EntryRecord
+    from kokuban_server.core.names import Region
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Record
+
+
+class AskStrong(NamedTuple):
+    """As of now."""
+
+
+class AskAtLeast(NamedTuple):
+    """At least as fresh as a token."""
+
+    token: str
+
+
+class AskSnapshot(NamedTuple):
+    """Exactly at a token."""
+
+    token: str
+
+
+class AskLocal(NamedTuple):
+    """Whatever is at hand."""
+
+
+class _Records(Protocol):
+    """What a cut and a page have in common."""
+
+    @property
+    def store_time_ms(self) -> int: ...
+    @property
+    def records(self) -> Sequence[Record | None]: ...
+
+
+_Cut = TypeVar("_Cut", bound=_Records)
+
+Freshness: TypeAlias = AskStrong | AskAtLeast | AskSnapshot | AskLocal
+
+_FIELDS: dict[type[Freshness], str] = {
+    AskStrong: "consistency.strong",
+    AskAtLeast: "consistency.at_least",
+    AskSnapshot: "consistency.snapshot",
+    AskLocal: "consistency.local",
+}
+
+_NOWHERE = keys.HEAD
+"""A key that never holds anything: read where there is nothing that the caller may read, so that the answer takes as long and
+names a state all the same."""
+
+_SCANS_MAX = 16
+"""How often a page is filled up before it is given short: bounds the work behind a long run of tombstones."""
+
+
+class Found(NamedTuple):
+    """One entry's state, with its name."""
+
+    key: EntryKey
+    record: EntryRecord
+    revision: int
+
+
+class Entries(NamedTuple):
+    """Several entries of one cut."""
+
+    found: list[Found]
+    missing: list[EntryKey]
+    revision: int
+
+
+class Listing(NamedTuple):
+    """One page."""
+
+    found: list[Found]
+    next_page_token: str
+    revision: int
+
+
+class Reads:
+    """Answers reads. Everything goes through `Access`, and what has expired by store time is not there."""
+
+    def __init__(self, store: BoardStore, access: Access, time: StoreTime) -> None:
+        self._store = store
+        self._access = access
+        self._time = time
+
+    async def get(
+        self, principal: Principal, board: str, key: EntryKey, freshness: Freshness, deadline: float
+    ) -> tuple[Found, int]:
+        """Give an entry and the revision it was read at. Raises `NotFound` with the token of that state."""
+        entries = await self.batch_get(principal, board, [key], freshness, deadline)
+        if not entries.found:
+            raise NotFound(encode_token(self._store.epoch, entries.revision))
+        return entries.found[0], entries.revision
+
+    async def batch_get(
+        self, principal: Principal, board: str, named: Sequence[EntryKey], freshness: Freshness, deadline: float
+    ) -> Entries:
+        """Give those of the entries that are there, in one cut. A region the caller may not read counts as empty."""
+        await self._access.enter(principal, board, _left(deadline))
+        heads: list[bytes] = []
+        readable: list[EntryKey] = []
+        for key in named:
+            try:
+                region = self._access.open(principal, board, key.region, Verb.READ)
+            except NotFound:
+                continue
+            heads.append(keys.head(region.prefix, key.path))
+            readable.append(key)
+        consistency = self._consistency(freshness)
+        if not heads:  # the answer still names a state, as it would if the regions were there and empty
+            heads = [_NOWHERE]
+        cut, states = await self._settled(
+            lambda: self._store.read(heads, consistency, _left(deadline)), freshness, deadline
+        )
+        found: dict[EntryKey, Found] = {}
+        size = 0
+        for key, record, state in zip(readable, cut.records, states, strict=False):
+            if record is not None and state is not None:
+                found[key] = Found(key, state, record.revision)
+                size += len(record.value)
+        if size > limits.PAGE_BYTES_MAX:
+            raise ResponseTooLarge(limits.PAGE_BYTES_MAX)
+        missing = [key for key in named if key not in found]
+        return Entries(list(found.values()), missing, cut.revision)
+
+    async def list_entries(
+        self,
+        principal: Principal,
+        board: str,
+        region: Region,
+        path: str,
+        page_size: int,
+        page_token: str,
+        freshness: Freshness,
+        deadline: float,
+    ) -> Listing:
+        """Give a page of the entries at and below a path, in one cut. A region the caller may not read is empty."""
+        await self._access.enter(principal, board, _left(deadline))
+        opened = self._access.open(principal, board, region, Verb.READ)
+        prefix = keys.heads(opened.prefix, path)
+        after = _read_page_token(page_token, prefix)
+        consistency = self._consistency(freshness)
+        found: list[Found] = []
+        budget = limits.PAGE_BYTES_MAX
+        more = True
+        revision = 0
+        for _ in range(_SCANS_MAX):
+            limit = page_size - len(found)
+            page, states = await self._settled(
+                lambda: self._store.scan(prefix, after, limit, budget, consistency, _left(deadline)),  # noqa: B023 - at once
+                freshness,
+                deadline,
+            )
+            revision = page.revision
+            if consistency is not LOCAL:  # whatever else the page needs comes from the same state
+                consistency = Snapshot(revision)
+            for record, state in zip(page.records, states, strict=True):
+                if state is not None:
+                    found.append(Found(_name(opened, record.key), state, record.revision))
+                    budget -= len(record.key) + len(record.value)
+                after = record.key
+            more = page.more
+            if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
+                break
+        return Listing(found, _page_token(after, prefix) if more else "", revision)
+
+    async def list_revisions(
+        self, principal: Principal, board: str, key: EntryKey, page_size: int, page_token: str, deadline: float
+    ) -> Listing:
+        """Give a page of an entry's kept states, newest first. Raises `NotFound` if nothing is kept.
+
+        A state whose own time has run out shows no value.
+        """
+        await self._access.enter(principal, board, _left(deadline))
+        try:
+            opened = self._access.open(principal, board, key.region, Verb.READ)
+        except NotFound:  # told with the state that was read, like an entry that is not there
+            cut = await self._store.read([_NOWHERE], STRONG, _left(deadline))
+            raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
+        prefix = keys.history(keys.head(opened.prefix, key.path))
+        after = _read_page_token(page_token, prefix)
+        page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, _left(deadline))
+        self._time.saw(page.store_time_ms)
+        if not page.records and not page_token:
+            raise NotFound(encode_token(self._store.epoch, page.revision))
+        now_ms = self._time.now_ms()
+        found = []
+        for record in page.records:
+            state = decode_entry(record.key, record.value)
+            found.append(Found(key, shown_state(state, now_ms), record.revision))
+        token = _page_token(page.records[-1].key, prefix) if page.more else ""
+        return Listing(found, token, page.revision)
+
+    def _consistency(self, freshness: Freshness) -> Consistency:
+        """Give the store's word for what the caller asked; refuses tokens that are not this store's."""
+        if isinstance(freshness, AskStrong):
+            return STRONG
+        if isinstance(freshness, AskLocal):
+            return LOCAL
+        if isinstance(freshness, AskAtLeast):
+            return AtLeast(revision_of(freshness.token, self._store.epoch, "consistency.at_least"))
+        return Snapshot(revision_of(freshness.token, self._store.epoch, "consistency.snapshot"))
+
+    async def _settled(
+        self, read: Callable[[], Awaitable[_Cut]], freshness: Freshness, deadline: float
+    ) -> tuple[_Cut, list[EntryRecord | None]]:
+        """Read, and say of each record whether its entry is there.
+
+        An entry whose time has come by this server's clock, but not yet by store time, first moves store time and reads
+        again, so that no later read by another clock sees the entry back.
+        """
+        while True:
+            try:
+                cut = await read()
+            except TokenAheadOfStore:
+                raise TokenAheadOfStore(_FIELDS[type(freshness)]) from None
+            self._time.saw(cut.store_time_ms)
+            now_ms = self._time.now_ms()
+            local = isinstance(freshness, AskLocal)  # promises nothing, and must answer without a quorum
+            states: list[EntryRecord | None] = []
+            due = False
+            for record in cut.records:
+                state = None if record is None else decode_entry(record.key, record.value)
+                if state is not None and state.expire_time_ms:
+                    due = due or cut.store_time_ms < state.expire_time_ms <= now_ms
+                live = state is not None and state.is_live(now_ms if local else cut.store_time_ms)
+                states.append(state if live else None)
+            if local or not due or not await self._time.tick(_left(deadline)):
+                return cut, states
+
+
+def shown_state(state: EntryRecord, store_time_ms: int) -> EntryRecord:
+    """Give the state as it may be shown: without its value once its own time has run out."""
+    if 0 < state.expire_time_ms <= store_time_ms and state.value is not None:
+        return replace(state, value=None, metadata={})
+    return state
+
+
+def _name(region: OpenRegion, head: bytes) -> EntryKey:
+    path = b"/".join(keys.split(head[len(keys.HEAD) + len(region.prefix) :])).decode()
+    return EntryKey(region.region, path)
+
+
+def _page_token(last_key: bytes, prefix: bytes) -> str:
+    """Give the opaque text that says behind which key the next page begins.
+
+    Only what follows the prefix is in it, so a token tells nothing that the listing did not, and cannot reach beyond it.
+    """
+    raw = _token_digest(prefix) + last_key[len(prefix) :]
+    return base64.urlsafe_b64encode(raw).decode()
+
+
+def _read_page_token(token: str, prefix: bytes) -> bytes:
+    """Give the key behind which a page begins; empty for the first. Raises `PAGE_TOKEN_INVALID`."""
+    if not token:
+        return b""
+    try:
+        raw = base64.b64decode(token, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    digest = _token_digest(prefix)
+    if not raw.startswith(digest):
+        raise InvalidRequest("PAGE_TOKEN_INVALID", "page_token", "not a token of a listing with these fields")
+    return prefix + raw[len(digest) :]
+
+
+def _token_digest(prefix: bytes) -> bytes:
+    return hashlib.blake2b(prefix, digest_size=8, person=b"kokubanpage").digest()
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - asyncio.get_running_loop().time())

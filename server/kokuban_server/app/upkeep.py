@@ -1,0 +1,229 @@
+"""Background work: burying what has expired, removing what is dead, bounding history. One server does it at a time.
+
+Ownership is a record on a lease. It only spares work: everything done here is guarded, so it is safe when two servers
+believe they own it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from kokuban_server.app.commits import puts_of
+from kokuban_server.core import keys, limits
+from kokuban_server.core.access import rules_of
+from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, DeleteRange, Put
+from kokuban_server.core.commit import Moment, plan_expiry
+from kokuban_server.core.entry import Act, Current, EntryState
+from kokuban_server.core.refusals import Refusal, StoreUnavailable
+from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
+from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark, encode_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.ports.board_store import BoardStore, Record
+
+_OWNER_LEASE_MS = 15_000
+_CALL_S = 10.0
+_SWEPT_AT_ONCE = 64
+_WALKED_AT_ONCE = 256
+_WALK_PAUSE_MS = 3_600_000
+_OPERATIONS_SLACK_MS = 5 * 60 * 1_000
+"""Operation records outlive their window by this, so that a commit judged at the window's very end still finds its own."""
+_SYSTEM = Act("kokuban", "")
+
+
+class Upkeep:
+    """The loop that keeps the store in shape, while this server owns the work."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        time: StoreTime,
+        server_id: str,
+        report: Callable[[str, Exception], None],
+        *,
+        interval_s: float = 1.0,
+        request_id_window_ms: int = limits.REQUEST_ID_WINDOW_MS,
+        store_history_ms: int = limits.STORE_HISTORY_MS,
+    ) -> None:
+        self._store = store
+        self._time = time
+        self._server_id = server_id
+        self._report = report
+        self._interval_s = interval_s
+        self._window_ms = request_id_window_ms
+        self._store_history_ms = store_history_ms
+        self._lease: int | None = None
+        self._next_mark_ms = 0
+        self._history_after = b""
+        self._newer = (b"", 0)
+        self._newest = 0  # the sequence of that entry's newest state
+        self._next_history_ms = 0
+
+    async def run(self) -> None:
+        """Work until cancelled. What goes wrong is reported and tried again at the next turn."""
+        try:
+            while True:
+                try:
+                    if await self._own():
+                        await self.sweep()
+                except StoreUnavailable:
+                    pass
+                except (Refusal, CommitRefused) as refusal:
+                    self._report("upkeep", refusal)
+                await asyncio.sleep(self._interval_s)
+        finally:
+            await self._disown()
+
+    async def _own(self) -> bool:
+        """Say whether this server does the work: it holds the record's lease, or takes it if nobody does."""
+        if self._lease is not None:
+            try:
+                await self._store.renew_lease(self._lease, _CALL_S)
+            except LeaseLost:
+                self._lease = None
+            else:
+                return True
+        key = keys.owner("upkeep")
+        if (await self._store.read([key], STRONG, _CALL_S)).records[0] is not None:
+            return False
+        lease = await self._store.grant_lease(_OWNER_LEASE_MS, _CALL_S)
+        try:
+            put = Put(key, encode_owner(self._server_id), lease.id)
+            await self._store.commit(ChangeSet((Absent(key),), (put,)), _CALL_S)
+        except (CommitRefused, LeaseLost):
+            await self._store.revoke_lease(lease.id, _CALL_S)
+            return False
+        self._lease = lease.id
+        return True
+
+    async def _disown(self) -> None:
+        if self._lease is not None:
+            with contextlib.suppress(Refusal):
+                await self._store.revoke_lease(self._lease, 1.0)
+
+    async def sweep(self) -> None:
+        """Do one turn of everything that is due."""
+        await self._sweep_due()
+        await self._sweep_operations()
+        await self._mark_and_compact()
+        await self._sweep_history()
+
+    async def _sweep_due(self) -> None:
+        """Bury what has expired and remove what has been dead long enough."""
+        while True:
+            page = await self._store.scan(keys.DUE, b"", _SWEPT_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S)
+            self._time.saw(page.store_time_ms)
+            now_ms = self._time.now_ms()
+            due = [record for record in page.records if keys.parse_due(record.key)[0] <= now_ms]
+            if not due:
+                return
+            if page.store_time_ms < now_ms:
+                await self._time.tick(_CALL_S)
+            settled = await self._settle(due)
+            if settled < len(page.records) or not page.more:
+                return
+
+    async def _settle(self, reminders: list[Record]) -> int:
+        """Do what the reminders ask for, as far as store time has come; give how many that were."""
+        heads = [keys.parse_due(reminder.key)[1] for reminder in reminders]
+        distinct = list(dict.fromkeys(heads))
+        cut = await self._store.read(distinct, STRONG, _CALL_S)
+        self._time.saw(cut.store_time_ms)
+        found = dict(zip(distinct, cut.records, strict=True))
+        moment = Moment(self._time.now_ms(), cut.store_time_ms, self._store.epoch)
+        changes = [
+            self._settled(reminder.key, head, found[head], moment)
+            for reminder, head in zip(reminders, heads, strict=True)
+            if keys.parse_due(reminder.key)[0] <= cut.store_time_ms  # the clock that made it due may be back by now
+        ]
+        answers = await asyncio.gather(
+            *[self._store.commit(change, _CALL_S) for change in changes], return_exceptions=True
+        )
+        for (
+            answer
+        ) in answers:  # refused means that somebody wrote the entry meanwhile: its next state has its own reminder
+            if isinstance(answer, BaseException) and not isinstance(answer, CommitRefused):
+                raise answer
+        return len(changes)
+
+    def _settled(self, reminder: bytes, head: bytes, record: Record | None, moment: Moment) -> ChangeSet:
+        """Give what a reminder asks for: a burial, a removal, or, if the entry has changed since, nothing but its own end."""
+        due_ms, _ = keys.parse_due(reminder)
+        if record is None:
+            return ChangeSet((Absent(head),), (), (DeleteKey(reminder),))
+        current = Current(decode_entry(head, record.value), record.revision)
+        state = current.record
+        unchanged = AtRevision(head, record.revision)
+        if state is not None and state.state is EntryState.LIVE and state.expire_time_ms == due_ms:
+            rules = rules_of(keys.parse_head(head)[2].region)
+            planned = plan_expiry(head, rules, current, _SYSTEM, moment)
+            return ChangeSet(tuple(planned.guards), tuple(puts_of(planned)), tuple(planned.clean_ups))
+        if state is not None and state.state is not EntryState.LIVE and state.sweep_time_ms == due_ms:
+            history = keys.history(head)
+            removed = (DeleteKey(head), DeleteRange(history, keys.prefix_end(history)), DeleteKey(reminder))
+            return ChangeSet((unchanged,), (), removed)
+        return ChangeSet((unchanged,), (), (DeleteKey(reminder),))
+
+    async def _sweep_operations(self) -> None:
+        """Remove operation records that are past their window."""
+        end = keys.operations_before(self._time.now_ms() - self._window_ms - _OPERATIONS_SLACK_MS)
+        while True:
+            page = await self._store.scan(
+                keys.OPERATION, b"", limits.PAGE_ENTRIES_MAX, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
+            )
+            old = [record.key for record in page.records if record.key < end]
+            if not old:
+                return
+            await self._store.commit(ChangeSet((), (), (DeleteRange(old[0], old[-1] + b"\x00"),)), _CALL_S)
+            if len(old) < len(page.records) or not page.more:
+                return
+
+    async def _mark_and_compact(self) -> None:
+        """Once a minute note which revision is current; forget history before the newest note that is old enough."""
+        now_ms = self._time.now_ms()
+        if now_ms < self._next_mark_ms:
+            return
+        self._next_mark_ms = now_ms + min(60_000, max(1_000, self._store_history_ms // 4))
+        page = await self._store.scan(keys.MARK, b"", limits.PAGE_ENTRIES_MAX, limits.PAGE_BYTES_MAX, STRONG, _CALL_S)
+        marks = [decode_mark(record.key, record.value) for record in page.records]
+        old = [mark for mark in marks if mark[0] <= now_ms - self._store_history_ms]
+        key = keys.mark(now_ms)
+        deletes = (DeleteRange(keys.MARK, keys.mark(old[-1][0])),) if len(old) > 1 else ()
+        await self._store.commit(ChangeSet((), (Put(key, encode_mark(now_ms, page.revision)),), deletes), _CALL_S)
+        if old:
+            await self._store.compact(old[-1][1], _CALL_S)
+
+    async def _sweep_history(self) -> None:
+        """Walk over all history records, a page at a turn; remove superseded ones that are older than their bound or too many.
+
+        Commits remove what is too many themselves, unless they have no room for it.
+        """
+        now_ms = self._time.now_ms()
+        if not self._history_after and now_ms < self._next_history_ms:
+            return
+        page = await self._store.scan(
+            keys.HISTORY, self._history_after, _WALKED_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
+        )
+        deletes = []
+        for record in page.records:
+            head = keys.head_of_history(record.key)
+            state = decode_entry(record.key, record.value)
+            rules = rules_of(keys.parse_head(head)[2].region)
+            if head != self._newer[0]:
+                self._newest = state.sequence
+            newer = self._newer  # an entry's states come newest first, so this one ended when the one before began
+            self._newer = (head, state.update_time_ms)
+            too_many = self._newest - state.sequence >= rules.history_revisions_max
+            if too_many or (newer[0] == head and newer[1] < now_ms - rules.history_age_ms_max):
+                deletes.append(DeleteKey(record.key))
+        if deletes:
+            await self._store.commit(ChangeSet((), (), tuple(deletes)), _CALL_S)
+        self._history_after = page.records[-1].key if page.more else b""
+        if not page.more:
+            self._next_history_ms = now_ms + _WALK_PAUSE_MS
+            self._newer = (b"", 0)

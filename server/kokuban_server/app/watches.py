@@ -1,0 +1,437 @@
+"""Watching: one feed of the store's changes, shared by every watcher of this server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kokuban_server.core import keys, limits
+from kokuban_server.core.access import Verb
+from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
+from kokuban_server.core.revision import encode_token, revision_of
+from kokuban_server.ports.board_store import STRONG, Snapshot
+from kokuban_server.records.codec import decode_entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from kokuban_server.app.access import Access, OpenRegion
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.entry import EntryRecord
+    from kokuban_server.core.names import EntryKey, Region
+    from kokuban_server.ports.board_store import BoardStore, Event, WatchBatch
+
+_RESTART_PAUSE_S = 0.2
+
+
+class StartAfter(NamedTuple):
+    """With the first change after a token."""
+
+    token: str
+
+
+class StartSnapshot(NamedTuple):
+    """With what is there."""
+
+
+class StartNow(NamedTuple):
+    """With the first change after this moment."""
+
+
+WatchStart: TypeAlias = StartAfter | StartSnapshot | StartNow
+
+
+class Change:
+    """One change of an entry, shared by all who watch it."""
+
+    __slots__ = ("encoded", "head", "key", "record", "revision", "size_bytes")
+
+    def __init__(self, event: Event, key: EntryKey, record: EntryRecord) -> None:
+        self.head = event.key
+        self.key = key
+        self.record = record
+        self.revision = event.revision
+        self.size_bytes = len(event.key) + len(event.value or b"")
+        self.encoded: dict[bool, bytes] = {}
+        """The wire's memory of what it made of this, by whether values are left out."""
+
+
+class WatchPart:
+    """What a watch sends next."""
+
+    __slots__ = ("changes", "entries", "going_away", "revision", "snapshot_complete")
+
+    def __init__(
+        self,
+        *,
+        changes: Sequence[Change] = (),
+        entries: Sequence[tuple[EntryKey, EntryRecord, int]] | None = None,
+        snapshot_complete: bool = False,
+        revision: int | None = None,
+        going_away: bool = False,
+    ) -> None:
+        self.changes = changes
+        self.entries = entries
+        """What was there, for a watch that began with a snapshot."""
+        self.snapshot_complete = snapshot_complete
+        self.revision = revision
+        """The state up to which nothing is outstanding; nothing while a snapshot or a revision is incomplete."""
+        self.going_away = going_away
+
+
+def _changes_of(batch: WatchBatch) -> list[Change]:
+    """Give the batch's changes. That a dead entry's record is swept away is not news."""
+    changes = []
+    for event in batch.events:
+        if event.value is not None:
+            _, _, key = keys.parse_head(event.key)
+            changes.append(Change(event, key, decode_entry(event.key, event.value)))
+    return changes
+
+
+class _Subscriber:
+    """One watcher's place at the feed: what it has not been sent yet, within bounds."""
+
+    def __init__(self, prefixes: tuple[bytes, ...], after: int, events_max: int, bytes_max: int) -> None:
+        self.prefixes = prefixes
+        self.after = after
+        self.waiting: deque[Change] = deque()
+        self.ended: Refusal | None = None
+        self.overflowed = False
+        self._bytes = 0
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._waiter: asyncio.Future[None] | None = None
+
+    def push(self, change: Change) -> None:
+        if change.revision <= self.after:
+            return
+        self._bytes += change.size_bytes
+        if len(self.waiting) >= self._events_max or (self.waiting and self._bytes > self._bytes_max):
+            self.overflowed = True
+            self.waiting.clear()
+        if not self.overflowed:
+            self.waiting.append(change)
+        self.wake()
+
+    def take(self) -> list[Change]:
+        """Give what fits one message, in order."""
+        taken: list[Change] = []
+        size = 0
+        while self.waiting and (not taken or size + self.waiting[0].size_bytes <= limits.WATCH_MESSAGE_BYTES_MAX):
+            change = self.waiting.popleft()
+            size += change.size_bytes
+            taken.append(change)
+        self._bytes -= size
+        return taken
+
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.overflowed or self.ended)
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Come back when there is something, or after the time."""
+        loop = asyncio.get_running_loop()
+        self._waiter = waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self.wake)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+
+class Feed:
+    """The store's changes of all entries, read once, with the newest kept for those who come late.
+
+    Every change names the revision before it. One whose predecessor the feed should have seen and has not is a gap: the
+    store lost something. All watchers are then told, and the feed begins anew.
+    """
+
+    def __init__(self, store: BoardStore, events_max: int, bytes_max: int) -> None:
+        self._store = store
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._recent: deque[Change] = deque()
+        self._recent_bytes = 0
+        self._last: dict[bytes, int] = {}
+        self._by_prefix: dict[bytes, set[_Subscriber]] = {}
+        self._runner: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
+        self.floor = 0
+        """Every change after this revision, up to `revision`, is kept here."""
+        self.revision = 0
+        """The state up to which the feed has read."""
+        self.gaps = 0
+        """How often a change turned out to be missing."""
+
+    @property
+    def subscribers(self) -> set[_Subscriber]:
+        """Everybody who is joined."""
+        return {subscriber for joined in self._by_prefix.values() for subscriber in joined}
+
+    async def start(self) -> None:
+        """Begin to read, if that has not begun; come back when the feed stands."""
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run(), name="watch-feed")
+        await self._started.wait()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+
+    def join(self, subscriber: _Subscriber) -> bool:
+        """Take the subscriber in from its revision on; not if the feed no longer keeps what it needs."""
+        if subscriber.after < self.floor:
+            return False
+        for change in self._recent:
+            if change.revision > subscriber.after and change.head.startswith(subscriber.prefixes):
+                subscriber.push(change)
+        for prefix in subscriber.prefixes:
+            self._by_prefix.setdefault(prefix, set()).add(subscriber)
+        return True
+
+    def leave(self, subscriber: _Subscriber) -> None:
+        """Send the subscriber nothing more."""
+        for prefix in subscriber.prefixes:
+            joined = self._by_prefix.get(prefix)
+            if joined is not None:
+                joined.discard(subscriber)
+                if not joined:
+                    del self._by_prefix[prefix]
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not self._started.is_set():
+                    cut = await self._store.read([keys.SECRET], STRONG, limits.DEADLINE_S_DEFAULT)
+                    self._begin(cut.revision)
+                async with contextlib.aclosing(self._store.watch([keys.HEAD], self.revision)) as batches:
+                    async for batch in batches:
+                        self._feed(batch)
+            except StoreUnavailable:  # waited out: the watch goes on from where it was
+                pass
+            except Refusal as refusal:  # what was missed cannot be had again: all are told, and the feed begins anew
+                self._started.clear()
+                self._end(refusal)
+            await asyncio.sleep(_RESTART_PAUSE_S)
+
+    def _begin(self, revision: int) -> None:
+        self.floor = self.revision = revision
+        self._recent.clear()
+        self._recent_bytes = 0
+        self._last.clear()
+        self._started.set()
+
+    def _end(self, refusal: Refusal) -> None:
+        for subscriber in self.subscribers:
+            subscriber.ended = refusal
+            subscriber.wake()
+            self.leave(subscriber)
+
+    def _feed(self, batch: WatchBatch) -> None:
+        changes = _changes_of(batch)
+        last: dict[bytes, int] = {}
+        for change in changes:
+            before = change.record.previous_revision
+            if before > self.floor and last.get(change.head, self._last.get(change.head)) != before:
+                self.gaps += 1
+                raise WatchGap
+            last[change.head] = change.revision
+        for change in changes:
+            self._keep(change)
+            if self._by_prefix:
+                self._deliver(change)
+        self.revision = batch.revision
+
+    def _keep(self, change: Change) -> None:
+        self._recent.append(change)
+        self._recent_bytes += change.size_bytes
+        self._last[change.head] = change.revision
+        while len(self._recent) > self._events_max or self._recent_bytes > self._bytes_max:
+            dropped = self._recent.popleft()
+            self._recent_bytes -= dropped.size_bytes
+            self.floor = dropped.revision
+            if self._last[dropped.head] == dropped.revision:
+                del self._last[dropped.head]
+
+    def _deliver(self, change: Change) -> None:
+        head = change.head
+        end = head.find(b"/", len(keys.HEAD))
+        met: set[_Subscriber] = set()
+        while end >= 0:
+            joined = self._by_prefix.get(head[: end + 1])
+            if joined:
+                met |= joined
+            end = head.find(b"/", end + 1)
+        for subscriber in met:
+            subscriber.push(change)
+
+
+class Watches:
+    """Answers watches."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        access: Access,
+        time: StoreTime,
+        bookmark_s: float = 10.0,
+        buffer_events_max: int = limits.WATCH_BUFFER_EVENTS_MAX,
+        buffer_bytes_max: int = limits.WATCH_BUFFER_BYTES_MAX,
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._time = time
+        self._bookmark_s = bookmark_s
+        self._buffer_events_max = buffer_events_max
+        self._buffer_bytes_max = buffer_bytes_max
+        self._draining = False
+        self.feed = Feed(store, buffer_events_max, buffer_bytes_max)
+
+    def drain(self) -> None:
+        """Have every watch send what it holds, say that the server is going away, and end."""
+        self._draining = True
+        for subscriber in self.feed.subscribers:
+            subscriber.wake()
+
+    async def close(self) -> None:
+        """Stop reading the store."""
+        await self.feed.close()
+
+    async def follow(
+        self,
+        principal: Principal,
+        board: str,
+        targets: Sequence[tuple[Region, str]],
+        start: WatchStart,
+        deadline: float,
+    ) -> AsyncGenerator[WatchPart, None]:
+        """Give what a watch sends: the snapshot if asked for, then every change once and in order, until closed.
+
+        Raises `NotFound` for a region that the caller may not read; `HistoryCompacted`, `TokenAheadOfStore` or
+        `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
+        full. `deadline` is for what comes before the first part.
+        """
+        left_s = max(0.0, deadline - asyncio.get_running_loop().time())
+        await self._access.enter(principal, board, left_s)
+        opened = [(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets]
+        prefixes = tuple({keys.heads(region.prefix, path) for region, path in opened})
+        await self.feed.start()
+        if isinstance(start, StartAfter):
+            after = revision_of(start.token, self._store.epoch, "after")
+            if after > self.feed.revision:
+                cut = await self._store.read([keys.SECRET], STRONG, left_s)
+                if after > cut.revision:
+                    raise TokenAheadOfStore("after")
+        else:
+            after = (await self._store.read([keys.SECRET], STRONG, left_s)).revision
+        if isinstance(start, StartSnapshot):
+            async for part in self._snapshot(opened, after, left_s):
+                yield part
+        else:
+            yield WatchPart(revision=after)
+        subscriber = _Subscriber(prefixes, after, self._buffer_events_max, self._buffer_bytes_max)
+        try:
+            if not self.feed.join(subscriber):
+                async for part in self._catch_up(subscriber):
+                    yield part
+            async for part in self._joined(subscriber):
+                yield part
+        finally:
+            self.feed.leave(subscriber)
+
+    async def _snapshot(
+        self, opened: Sequence[tuple[OpenRegion, str]], revision: int, deadline_s: float
+    ) -> AsyncGenerator[WatchPart, None]:
+        """Give what is at and below the targets at a revision, page by page."""
+        consistency = Snapshot(revision)
+        for region, path in opened:
+            prefix = keys.heads(region.prefix, path)
+            after = b""
+            more = True
+            while more:
+                page = await self._store.scan(
+                    prefix, after, limits.PAGE_ENTRIES_MAX, limits.WATCH_MESSAGE_BYTES_MAX, consistency, deadline_s
+                )
+                self._time.saw(page.store_time_ms)
+                now_ms = self._time.now_ms()
+                states = [decode_entry(record.key, record.value) for record in page.records]
+                due = any(page.store_time_ms < state.expire_time_ms <= now_ms for state in states)
+                if due and await self._time.tick(deadline_s):  # as in any other read
+                    continue
+                entries = []
+                for record, state in zip(page.records, states, strict=True):
+                    if state.is_live(page.store_time_ms):
+                        entries.append((keys.parse_head(record.key)[2], state, record.revision))
+                    after = record.key
+                more = page.more
+                if entries:
+                    yield WatchPart(entries=entries)
+        yield WatchPart(entries=(), snapshot_complete=True, revision=revision)
+
+    async def _catch_up(self, subscriber: _Subscriber) -> AsyncGenerator[WatchPart, None]:
+        """Read from the store what the feed no longer keeps, at the reader's pace, until the feed can take over."""
+        async with contextlib.aclosing(self._store.watch(subscriber.prefixes, subscriber.after)) as batches:
+            async for batch in batches:
+                subscriber.after = batch.revision
+                for part in _parts(_changes_of(batch), batch.revision):
+                    yield part
+                if self.feed.join(subscriber):
+                    return
+
+    async def _joined(self, subscriber: _Subscriber) -> AsyncGenerator[WatchPart, None]:
+        sent = subscriber.after
+        while True:
+            if subscriber.overflowed:
+                raise WatchTooSlow(encode_token(self._store.epoch, sent))
+            if subscriber.waiting:
+                changes = subscriber.take()
+                rest = subscriber.waiting
+                if not rest and subscriber.ended is None:
+                    complete = max(sent, self.feed.revision, changes[-1].revision)
+                elif not rest:  # the feed has begun anew since, beyond what this watch has missed
+                    complete = changes[-1].revision
+                elif rest[0].revision != changes[-1].revision:
+                    complete = changes[-1].revision
+                else:
+                    complete = None
+                sent = complete or sent
+                yield WatchPart(changes=changes, revision=complete)
+            elif subscriber.ended is not None:
+                raise _with_token(subscriber.ended, encode_token(self._store.epoch, sent))
+            elif self._draining:
+                yield WatchPart(revision=max(sent, self.feed.revision), going_away=True)
+                return
+            else:
+                await subscriber.wait(self._bookmark_s)
+                if subscriber.is_idle() and not self._draining:
+                    sent = max(sent, self.feed.revision)
+                    yield WatchPart(revision=sent)
+
+
+def _with_token(refusal: Refusal, token: str) -> Refusal:
+    return WatchGap(token) if isinstance(refusal, WatchGap) else refusal
+
+
+def _parts(changes: list[Change], revision: int) -> list[WatchPart]:
+    """Cut a batch into messages. Only the last names the revision, as the others may end inside one."""
+    parts = []
+    start = 0
+    size = 0
+    for index, change in enumerate(changes):
+        if index > start and size + change.size_bytes > limits.WATCH_MESSAGE_BYTES_MAX:
+            parts.append(WatchPart(changes=changes[start:index]))
+            start, size = index, 0
+        size += change.size_bytes
+    parts.append(WatchPart(changes=changes[start:], revision=revision))
+    return parts

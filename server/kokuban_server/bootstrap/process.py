@@ -1,0 +1,164 @@
+"""One server process: put together, started, drained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import secrets
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kokuban_server.adapters.system import SystemClock
+from kokuban_server.app.access import Access
+from kokuban_server.app.administration import Administration
+from kokuban_server.app.commits import Commits
+from kokuban_server.app.heads import Heads
+from kokuban_server.app.reads import Reads
+from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.upkeep import Upkeep
+from kokuban_server.app.watches import Watches
+from kokuban_server.bootstrap.stores import StartError, open_store
+from kokuban_server.core import keys
+from kokuban_server.core.change_set import Absent, ChangeSet, Put
+from kokuban_server.core.names import parse_board
+from kokuban_server.core.refusals import Refusal
+from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.wire.identity import DevelopmentIdentity
+from kokuban_server.wire.server import WireServer
+from kokuban_server.wire.services import AdminService, BoardService
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.clock import Clock
+    from kokuban_server.settings import Settings
+
+_START_S = 30.0
+_log = structlog.get_logger()
+
+
+class Server:
+    """One server process: a store, the use cases over it, and the wire in front."""
+
+    def __init__(self, settings: Settings, store: BoardStore, clock: Clock, digest_key: bytes) -> None:
+        window_ms = settings.request_id_window_s * 1000
+        boards = frozenset(parse_board(name) for name in settings.boards)
+        time = StoreTime(store, clock)
+        access = Access(store, clock, boards)
+        self._settings = settings
+        self._store = store
+        self._watches = Watches(store, access, time, settings.bookmark_interval_s)
+        self._upkeep = Upkeep(
+            store,
+            time,
+            secrets.token_hex(8),
+            lambda job, fault: _log.warning("upkeep.failed", job=job, fault=str(fault)),
+            interval_s=settings.upkeep_interval_s,
+            request_id_window_ms=window_ms,
+            store_history_ms=settings.store_history_s * 1000,
+        )
+        commits = Commits(store, access, Heads(settings.cache_bytes_max), time, digest_key, window_ms)
+        reads = Reads(store, access, time)
+        administration = Administration(store, access, importlib.metadata.version("kokuban"))
+        self._wire = WireServer(
+            BoardService(commits, reads, self._watches, time, store.epoch),
+            AdminService(administration),
+            self._watches,
+            DevelopmentIdentity(),
+            unary_max=settings.unary_calls_max,
+            streams_max=settings.streams_max,
+            with_reflection=settings.reflection,
+        )
+        self._background: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Server:
+        """Open the store and put the server together."""
+        clock = SystemClock()
+        store = await open_store(settings, clock)
+        return cls(settings, store, clock, await _digest_key(store))
+
+    async def start(self) -> int:
+        """Listen and begin the background work; give the port."""
+        port = await self._wire.start(self._settings.listen)
+        self._background = asyncio.create_task(self._upkeep.run(), name="upkeep")
+        return port
+
+    async def stop(self) -> None:
+        """Drain, then let go of everything."""
+        await self._wire.drain(self._settings.drain_grace_s)
+        if self._background is not None:
+            self._background.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._background
+        await self._watches.close()
+        await self._store.close()
+
+
+async def _digest_key(store: BoardStore) -> bytes:
+    """Give the store's secret, with which all its servers make the digests of requests; the first server makes it."""
+    while True:
+        record = (await store.read([keys.SECRET], STRONG, _START_S)).records[0]
+        if record is not None:
+            return record.value
+        with contextlib.suppress(CommitRefused):  # another server was first: read its
+            put = Put(keys.SECRET, secrets.token_bytes(32))
+            await store.commit(ChangeSet((Absent(keys.SECRET),), (put,)), _START_S)
+
+
+async def serve(settings: Settings, port_file: Path | None) -> None:
+    """Run a server until SIGTERM or SIGINT, then drain it. A second signal ends it at once."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_exit, stopping)
+    try:
+        server = await Server.open(settings)
+        port = await server.start()
+    except (OSError, Refusal) as error:
+        raise StartError(f"cannot start on {settings.store}: {error}") from error
+    host = settings.listen.rpartition(":")[0]
+    _log.warning(
+        "identity.development", note="callers are believed by their header kokuban-agent; loopback only", tenant="dev"
+    )
+    _log.info("server.listening", address=f"{host}:{port}", store=settings.store)
+    if port_file is not None:
+        partial = port_file.with_name(f"{port_file.name}.partial")
+        partial.write_text(f"{port}\n", encoding="utf-8")
+        partial.replace(port_file)
+    await stopping.wait()
+    _log.info("server.draining", grace_s=settings.drain_grace_s)
+    await server.stop()
+    _log.info("server.stopped")
+
+
+def _stop_or_exit(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        sys.exit(1)
+    stopping.set()
+
+
+def configure_logging(settings: Settings) -> None:
+    """Send structured lines to standard error: text on a terminal, JSON elsewhere. Never a payload."""
+    text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    rendered: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if text
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *rendered,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )

@@ -1,0 +1,153 @@
+"""Settings: flags over environment over a TOML file over defaults, parsed once and refused by name.
+
+Documented in deploy/README.md; a test keeps the two in step.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from kokuban_server.core import limits
+
+
+class SettingsError(Exception):
+    """A setting cannot be used; the text names it."""
+
+
+def _default_store() -> str:
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return f"sqlite:{home / 'kokuban'}"
+
+
+class EtcdSettings(BaseModel):
+    """How to reach etcd beyond its address. Files are PEM."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ca_file: Path | None = Field(
+        default=None, description="certificate authority that etcd's certificate is checked against"
+    )
+    cert_file: Path | None = Field(default=None, description="certificate to show to etcd, for mutual TLS")
+    key_file: Path | None = Field(default=None, description="the certificate's key")
+    server_name: str | None = Field(
+        default=None, description="name to expect in etcd's certificate instead of the address"
+    )
+    user: str | None = Field(default=None, description="etcd user, where etcd has authentication on")
+    password_file: Path | None = Field(default=None, description="file that holds the user's password")
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, with its unit in its name."""
+
+    model_config = SettingsConfigDict(env_prefix="KOKUBAN_", env_nested_delimiter="__", extra="forbid")
+
+    store: str = Field(
+        default_factory=_default_store,
+        description="where the board lives: sqlite:FOLDER, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], or memory:",
+    )
+    listen: str = Field(default="127.0.0.1:7420", description="host:port to listen on; port 0 takes any that is free")
+    boards: Annotated[list[str], NoDecode] = Field(
+        default=["main"], description="boards that the development identity makes on first use"
+    )
+    reflection: bool = Field(default=False, description="answer gRPC server reflection")
+    drain_grace_s: float = Field(
+        default=10.0, ge=0, le=600, description="how long calls under way may take after SIGTERM, in seconds"
+    )
+    request_id_window_s: int = Field(
+        default=limits.REQUEST_ID_WINDOW_MS // 1000,
+        ge=60,
+        le=7 * 24 * 3600,
+        description="for how long a repeated request id is answered with its first answer, in seconds",
+    )
+    store_history_s: int = Field(
+        default=limits.STORE_HISTORY_MS // 1000,
+        ge=1,
+        le=7 * 24 * 3600,
+        description="how far back a watch can resume and a snapshot can be read, in seconds",
+    )
+    bookmark_interval_s: float = Field(
+        default=10.0, ge=0.05, le=600, description="how often an idle watch is told its position, in seconds"
+    )
+    upkeep_interval_s: float = Field(
+        default=1.0, ge=0.05, le=600, description="how often expired entries and old records are looked for, in seconds"
+    )
+    cache_bytes_max: int = Field(
+        default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
+    )
+    unary_calls_max: int = Field(default=4096, ge=1, description="unary calls in hand at once; more are refused")
+    streams_max: int = Field(default=10_000, ge=1, description="streams open at once; more are refused")
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="how log lines look; auto is text on a terminal and JSON elsewhere"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least that is logged"
+    )
+    etcd: EtcdSettings = Field(
+        default_factory=EtcdSettings, description="how to reach etcd; variables KOKUBAN_ETCD__NAME"
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _loopback(cls, listen: str) -> str:
+        host, colon, port = listen.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
+            raise ValueError("is not host:port")
+        if host not in {"127.0.0.1", "localhost", "[::1]"}:
+            raise ValueError("the development identity listens on loopback only: 127.0.0.1, localhost or [::1]")
+        return listen
+
+    @field_validator("store")
+    @classmethod
+    def _store(cls, store: str) -> str:
+        if store == "memory:" or (store.startswith(("sqlite:", "etcd://")) and not store.endswith((":", "://"))):
+            return store
+        raise ValueError("is not sqlite:FOLDER, etcd://HOST:PORT or memory:")
+
+    @field_validator("boards", mode="before")
+    @classmethod
+    def _boards(cls, boards: object) -> object:
+        return [name.strip() for name in boards.split(",")] if isinstance(boards, str) else boards
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not used, on purpose: no hidden files
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags first, then the environment, then the file that `load` names."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load(flags: dict[str, Any], config_file: Path | None) -> Settings:
+    """Give the settings of these flags (those that are `None` were not given), the environment, and the file.
+
+    Raises `SettingsError` that names each setting that cannot be used.
+    """
+    if config_file is not None and not config_file.is_file():
+        raise SettingsError(f"there is no configuration file {config_file}")
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config_file)
+
+    try:
+        return FromFile(**{name: value for name, value in flags.items() if value is not None})
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{config_file} is not TOML: {error}") from error
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise SettingsError("; ".join(faults)) from error

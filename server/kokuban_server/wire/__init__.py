@@ -1,0 +1,1 @@
+"""gRPC: decoding, calling, encoding, and nothing else."""

@@ -1,0 +1,448 @@
+"""Requests to domain values: the only parser. What is malformed is refused here, with its field named, and goes no further."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from kokuban_server.app.commits import CommitRequest
+from kokuban_server.app.reads import AskAtLeast, AskLocal, AskSnapshot, AskStrong, Freshness
+from kokuban_server.app.watches import StartAfter, StartNow, StartSnapshot, WatchStart
+from kokuban_server.core import json_values, limits
+from kokuban_server.core.commit import (
+    AddToSet,
+    AppendToList,
+    At,
+    Delete,
+    ExpireAt,
+    Expiry,
+    Increment,
+    MergePatch,
+    MetadataChange,
+    MustNotExist,
+    Mutation,
+    Never,
+    Precondition,
+    Put,
+    TimeToLive,
+    Unconditional,
+)
+from kokuban_server.core.entry import Form, Value
+from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
+from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.revision import is_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.field_mask_pb2 import FieldMask
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from kokuban.v1 import admin_service_pb2 as admin_pb
+    from kokuban.v1 import board_service_pb2 as board_pb
+    from kokuban.v1 import commit_pb2, entry_pb2
+
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_NANOS_PER_MS = 1_000_000
+
+_Request = TypeVar("_Request", bound=Message)
+
+
+def parse_message(kind: type[_Request], raw: bytes) -> _Request:
+    """Give the message of the bytes, or refuse them as malformed."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise InvalidRequest(
+            "MALFORMED_REQUEST", "", "not a message of this method, or text that is not UTF-8"
+        ) from None
+
+
+def _too_many(field: str, limit: int, actual: int) -> InvalidRequest:
+    return InvalidRequest(
+        "TOO_MANY_ITEMS", field, f"at most {limit}, these are {actual}", {"limit": str(limit), "actual": str(actual)}
+    )
+
+
+def _key(message: entry_pb2.EntryKey, field: str) -> EntryKey:
+    return EntryKey(parse_region(message.region, f"{field}.region"), parse_path(message.path, f"{field}.path"))
+
+
+def commit_request(
+    message: commit_pb2.CommitRequest, digest: Callable[[bytes], bytes], traceparent: str
+) -> CommitRequest:
+    """Give the commit that a message asks for."""
+    board = parse_board(message.board)
+    id_time_ms = _request_id(message.request_id)
+    if message.retry_of and not _UUID7.fullmatch(message.retry_of):
+        raise InvalidRequest("FIELD_INVALID", "retry_of", "not a UUID of version 7 in canonical lower-case spelling")
+    reason = message.reason
+    if len(reason) > limits.REASON_BYTES_MAX or len(reason.encode()) > limits.REASON_BYTES_MAX:
+        raise InvalidRequest("FIELD_INVALID", "reason", f"at most {limits.REASON_BYTES_MAX} bytes")
+    count = len(message.mutations)
+    if not count:
+        raise InvalidRequest("FIELD_REQUIRED", "mutations", "a commit has at least one mutation")
+    if count > limits.MUTATIONS_MAX:
+        raise _too_many("mutations", limits.MUTATIONS_MAX, count)
+    mutations = tuple([_mutation(item, f"mutations[{index}]") for index, item in enumerate(message.mutations)])
+    if count > 1:
+        _distinct(mutations, message.mutations)
+    size = sum(map(_size, message.mutations))
+    if size > limits.COMMIT_BYTES_MAX:
+        raise InvalidRequest(
+            "COMMIT_TOO_LARGE",
+            "mutations",
+            f"values, items, patches and metadata together are at most {limits.COMMIT_BYTES_MAX} bytes",
+            {"limit": str(limits.COMMIT_BYTES_MAX), "actual": str(size)},
+        )
+    return CommitRequest(
+        board,
+        message.request_id,
+        id_time_ms,
+        digest(message.SerializeToString(deterministic=True)),
+        _beliefs(message.preconditions) if message.preconditions else (),
+        mutations,
+        reason,
+        message.retry_of,
+        traceparent,
+    )
+
+
+def _request_id(text: str) -> int:
+    """Give the time in a request id, in milliseconds: the first 48 bits (RFC 9562, section 5.7)."""
+    if not text:
+        raise InvalidRequest(
+            "REQUEST_ID_REQUIRED", "request_id", "a commit without an id could not be made to happen once"
+        )
+    if not _UUID7.fullmatch(text):
+        raise InvalidRequest(
+            "REQUEST_ID_INVALID", "request_id", "not a UUID of version 7 in canonical lower-case spelling"
+        )
+    return int(text[:8] + text[9:13], 16)
+
+
+def _distinct(mutations: Sequence[tuple[EntryKey, Mutation]], messages: Sequence[commit_pb2.Mutation]) -> None:
+    seen: set[EntryKey] = set()
+    for index, (key, _) in enumerate(mutations):
+        if key in seen:
+            field = f"mutations[{index}].{messages[index].WhichOneof('kind')}.key"
+            raise InvalidRequest("DUPLICATE_KEY", field, "a commit changes each entry by at most one mutation")
+        seen.add(key)
+
+
+def _size(message: commit_pb2.Mutation) -> int:
+    """Give what counts against a commit's size: the mutation as sent, without its key."""
+    kind = message.WhichOneof("kind")
+    if kind is None:  # refused before it is measured
+        return 0
+    body = getattr(message, kind)
+    size: int = body.ByteSize() - body.key.ByteSize()
+    return size
+
+
+def _beliefs(messages: Sequence[commit_pb2.EntryPrecondition]) -> tuple[tuple[EntryKey, MustNotExist | At], ...]:
+    if len(messages) > limits.PRECONDITIONS_MAX:
+        raise _too_many("preconditions", limits.PRECONDITIONS_MAX, len(messages))
+    beliefs: dict[EntryKey, MustNotExist | At] = {}
+    for index, message in enumerate(messages):
+        field = f"preconditions[{index}]"
+        key = _key(message.key, f"{field}.key")
+        if key in beliefs:
+            raise InvalidRequest("DUPLICATE_KEY", f"{field}.key", "each entry is named at most once")
+        precondition = _precondition(message.precondition, f"{field}.precondition")
+        if isinstance(precondition, Unconditional):
+            raise InvalidRequest("PRECONDITION_INVALID", f"{field}.precondition.unconditional", "says nothing here")
+        beliefs[key] = precondition
+    return tuple(beliefs.items())
+
+
+def _precondition(message: entry_pb2.Precondition, field: str) -> Precondition:
+    kind = message.WhichOneof("condition")
+    if kind == "at":
+        number = message.at.number
+        if number <= 0:
+            raise InvalidRequest("PRECONDITION_INVALID", f"{field}.at.number", "a revision's number is above 0")
+        if not is_epoch(message.at.epoch):
+            raise InvalidRequest("TOKEN_INVALID", f"{field}.at.epoch", "16 lower-case hexadecimal digits")
+        return At(number, message.at.epoch)
+    if kind is None:
+        raise InvalidRequest(
+            "PRECONDITION_REQUIRED", field, "say must_not_exist, at or unconditional; there is no default"
+        )
+    if not getattr(message, kind):
+        raise InvalidRequest("PRECONDITION_INVALID", f"{field}.{kind}", "may only be true")
+    return MustNotExist() if kind == "must_not_exist" else Unconditional()
+
+
+def _mutation(message: commit_pb2.Mutation, field: str) -> tuple[EntryKey, Mutation]:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise InvalidRequest("FIELD_REQUIRED", f"{field}.kind", "a mutation of a kind that this server knows")
+    body = getattr(message, kind)
+    field = f"{field}.{kind}"
+    return _key(body.key, f"{field}.key"), _MUTATIONS[kind](body, field)
+
+
+def _put(message: commit_pb2.Put, field: str) -> Put:
+    precondition = _precondition(message.precondition, f"{field}.precondition")
+    value = _value(message.value, f"{field}.value") if message.HasField("value") else None
+    metadata = _metadata(message.metadata, f"{field}.metadata") if message.metadata else {}
+    expiry = _expiry(message, field)
+    if message.HasField("update_mask"):
+        return _masked(message.update_mask, precondition, value, metadata, expiry, f"{field}.update_mask")
+    change = MetadataChange(replace=True, set=metadata) if metadata else None
+    return Put(precondition, value, change, expiry)
+
+
+def _masked(
+    mask: FieldMask,
+    precondition: Precondition,
+    value: Value | None,
+    metadata: dict[str, str],
+    expiry: Expiry | None,
+    field: str,
+) -> Put:
+    """Give the put that changes just what its mask names."""
+    paths = set(mask.paths)
+    if not paths:
+        raise InvalidRequest("MASK_INVALID", field, "a mask names at least one field")
+    if "*" in paths:
+        if len(paths) > 1:
+            raise InvalidRequest("MASK_INVALID", field, "`*` stands alone")
+        paths = {"value", "metadata", "expire_time"}
+    names = {path.removeprefix("metadata.") for path in paths if path.startswith("metadata.")}
+    unknown = [
+        path for path in paths if path not in {"value", "metadata", "expire_time"} and not path.startswith("metadata.")
+    ]
+    if unknown or "" in names:
+        raise InvalidRequest("MASK_INVALID", field, "names value, metadata, metadata.KEY, expire_time or *")
+    if "value" in paths and value is None:
+        raise InvalidRequest("VALUE_REQUIRED", field, "the mask names the value, which is not given")
+    change = None
+    if "metadata" in paths:
+        change = MetadataChange(replace=True, set=metadata)
+    elif names:
+        given = {name: metadata[name] for name in names if name in metadata}
+        change = MetadataChange(replace=False, set=given, remove=frozenset(names - given.keys()))
+    return Put(
+        precondition,
+        value if "value" in paths else None,
+        change,
+        (expiry or Never()) if "expire_time" in paths else None,
+    )
+
+
+def _value(message: entry_pb2.Value, field: str) -> Value:
+    form = message.WhichOneof("form")
+    if form is None:
+        raise InvalidRequest("VALUE_REQUIRED", field, "a value is text, json or binary")
+    if form == "text":
+        value = Value(Form.TEXT, message.text)
+    elif form == "json":
+        value = Value(Form.JSON, message.json)
+    else:
+        media_type = message.binary.media_type
+        if not media_type or len(media_type) > limits.MEDIA_TYPE_BYTES_MAX or not _MEDIA_TYPE.fullmatch(media_type):
+            raise InvalidRequest("FIELD_INVALID", f"{field}.binary.media_type", "1 to 255 printable ASCII characters")
+        value = Value(Form.BINARY, message.binary.data, media_type)
+    size = value.size_bytes
+    if size > limits.VALUE_BYTES_MAX:
+        raise InvalidRequest(
+            "VALUE_TOO_LARGE",
+            f"{field}.{form}",
+            f"at most {limits.VALUE_BYTES_MAX} bytes, this has {size}",
+            {"limit": str(limits.VALUE_BYTES_MAX), "actual": str(size)},
+        )
+    if form == "json":
+        _json(message.json, f"{field}.json")
+    return value
+
+
+def _json(text: str, field: str) -> json_values.Json:
+    try:
+        return json_values.parse(text)
+    except json_values.TooDeepError:
+        raise InvalidRequest(
+            "JSON_TOO_DEEP",
+            field,
+            f"at most {limits.JSON_DEPTH_MAX} levels",
+            {"limit": str(limits.JSON_DEPTH_MAX)},
+        ) from None
+    except json_values.NotJsonError as error:
+        raise InvalidRequest("VALUE_NOT_JSON", field, str(error)[:120]) from None
+
+
+def _metadata(pairs: Mapping[str, str], field: str) -> dict[str, str]:
+    if len(pairs) > limits.METADATA_PAIRS_MAX:
+        raise InvalidRequest(
+            "METADATA_INVALID", field, f"at most {limits.METADATA_PAIRS_MAX} pairs, these are {len(pairs)}"
+        )
+    for name, value in pairs.items():
+        if not 0 < len(name.encode()) <= limits.METADATA_KEY_BYTES_MAX:
+            raise InvalidRequest("METADATA_INVALID", field, f"a key has 1 to {limits.METADATA_KEY_BYTES_MAX} bytes")
+        if len(value.encode()) > limits.METADATA_VALUE_BYTES_MAX:
+            raise InvalidRequest(
+                "METADATA_INVALID", field, f"a value has at most {limits.METADATA_VALUE_BYTES_MAX} bytes"
+            )
+    return dict(pairs)
+
+
+def _expiry(message: commit_pb2.Put, field: str) -> Expiry | None:
+    kind = message.WhichOneof("expiry")
+    if kind is None:
+        return None
+    given: Timestamp | Duration = getattr(message, kind)
+    if given.nanos % _NANOS_PER_MS or not -999_999_999 <= given.nanos <= 999_999_999:  # noqa: PLR2004 - a second's nanoseconds
+        raise InvalidRequest("EXPIRY_INVALID", f"{field}.{kind}", "whole milliseconds")
+    time_ms = given.seconds * 1000 + given.nanos // _NANOS_PER_MS
+    if kind == "expire_time":
+        if time_ms <= 0:
+            raise InvalidRequest("EXPIRY_INVALID", f"{field}.expire_time", "must be after now")
+        return ExpireAt(time_ms)
+    if not limits.EXPIRY_MS_MIN <= time_ms <= limits.EXPIRY_MS_MAX:
+        raise InvalidRequest("EXPIRY_INVALID", f"{field}.ttl", "1 second to 3,650 days")
+    return TimeToLive(time_ms)
+
+
+def _delete(message: commit_pb2.Delete, field: str) -> Delete:
+    precondition = _precondition(message.precondition, f"{field}.precondition")
+    if isinstance(precondition, MustNotExist):
+        raise InvalidRequest(
+            "PRECONDITION_INVALID", f"{field}.precondition.must_not_exist", "what does not exist cannot be deleted"
+        )
+    return Delete(precondition)
+
+
+def _increment(message: commit_pb2.Increment, field: str) -> Increment:  # noqa: ARG001 - has no field that could be wrong
+    return Increment(message.by)
+
+
+def _items(texts: Sequence[str], field: str) -> tuple[json_values.Json, ...]:
+    if not texts:
+        raise InvalidRequest("FIELD_REQUIRED", field, "at least one item")
+    if len(texts) > limits.LIST_ITEMS_MAX:
+        raise _too_many(field, limits.LIST_ITEMS_MAX, len(texts))
+    return tuple([_json(text, f"{field}[{index}]") for index, text in enumerate(texts)])
+
+
+def _append_to_list(message: commit_pb2.AppendToList, field: str) -> AppendToList:
+    return AppendToList(_items(message.items, f"{field}.items"))
+
+
+def _add_to_set(message: commit_pb2.AddToSet, field: str) -> AddToSet:
+    return AddToSet(_items(message.items, f"{field}.items"))
+
+
+def _merge_patch(message: commit_pb2.MergePatch, field: str) -> MergePatch:
+    precondition = _precondition(message.precondition, f"{field}.precondition")
+    if not isinstance(precondition, At):
+        raise InvalidRequest(
+            "PRECONDITION_INVALID", f"{field}.precondition", "a merge patch does not commute: it needs at"
+        )
+    if not message.patch:
+        raise InvalidRequest("FIELD_REQUIRED", f"{field}.patch", "a JSON merge patch")
+    return MergePatch(precondition, _json(message.patch, f"{field}.patch"))
+
+
+_MUTATIONS: dict[str, Callable[..., Mutation]] = {
+    "put": _put,
+    "delete": _delete,
+    "increment": _increment,
+    "append_to_list": _append_to_list,
+    "add_to_set": _add_to_set,
+    "merge_patch": _merge_patch,
+}
+
+
+def freshness(message: entry_pb2.ReadConsistency) -> Freshness:
+    """Give how fresh a read must be."""
+    level = message.WhichOneof("level")
+    if level is None:
+        return AskStrong()
+    if level == "at_least":
+        return AskAtLeast(message.at_least)
+    if level == "snapshot":
+        return AskSnapshot(message.snapshot)
+    if not getattr(message, level):
+        raise InvalidRequest("FIELD_INVALID", f"consistency.{level}", "may only be true")
+    return AskStrong() if level == "strong" else AskLocal()
+
+
+def get_entry(message: board_pb.GetEntryRequest) -> tuple[str, EntryKey, Freshness]:
+    """Give board, entry and freshness."""
+    return parse_board(message.board), _key(message.key, "key"), freshness(message.consistency)
+
+
+def batch_get(message: board_pb.BatchGetEntriesRequest) -> tuple[str, list[EntryKey], Freshness]:
+    """Give board, entries and freshness."""
+    board = parse_board(message.board)
+    if not message.keys:
+        raise InvalidRequest("FIELD_REQUIRED", "keys", "at least one entry")
+    if len(message.keys) > limits.BATCH_KEYS_MAX:
+        raise _too_many("keys", limits.BATCH_KEYS_MAX, len(message.keys))
+    named: dict[EntryKey, None] = {}
+    for index, item in enumerate(message.keys):
+        key = _key(item, f"keys[{index}]")
+        if key in named:
+            raise InvalidRequest("DUPLICATE_KEY", f"keys[{index}]", "each entry is named at most once")
+        named[key] = None
+    return board, list(named), freshness(message.consistency)
+
+
+def _page_size(size: int) -> int:
+    if not 0 <= size <= limits.PAGE_ENTRIES_MAX:
+        raise InvalidRequest("FIELD_INVALID", "page_size", f"0 to {limits.PAGE_ENTRIES_MAX}")
+    return size or limits.PAGE_ENTRIES_DEFAULT
+
+
+def _page_token(token: str) -> str:
+    if len(token) > limits.PAGE_TOKEN_BYTES_MAX:
+        raise InvalidRequest("PAGE_TOKEN_INVALID", "page_token", "not a token of a listing with these fields")
+    return token
+
+
+def list_entries(message: board_pb.ListEntriesRequest) -> tuple[str, Region, str, int, str, Freshness]:
+    """Give board, region, path (empty: all of the region), page size, page token and freshness."""
+    board = parse_board(message.board)
+    region = parse_region(message.region)
+    path = parse_path(message.path) if message.path else ""
+    size = _page_size(message.page_size)
+    return board, region, path, size, _page_token(message.page_token), freshness(message.consistency)
+
+
+def list_revisions(message: board_pb.ListRevisionsRequest) -> tuple[str, EntryKey, int, str]:
+    """Give board, entry, page size and page token."""
+    board = parse_board(message.board)
+    return board, _key(message.key, "key"), _page_size(message.page_size), _page_token(message.page_token)
+
+
+def watch(message: board_pb.WatchRequest) -> tuple[str, list[tuple[Region, str]], WatchStart]:
+    """Give board, targets and start."""
+    board = parse_board(message.board)
+    if not message.targets:
+        raise InvalidRequest("FIELD_REQUIRED", "targets", "at least one region to watch")
+    if len(message.targets) > limits.WATCH_TARGETS_MAX:
+        raise _too_many("targets", limits.WATCH_TARGETS_MAX, len(message.targets))
+    targets = []
+    for index, target in enumerate(message.targets):
+        region = parse_region(target.region, f"targets[{index}].region")
+        targets.append((region, parse_path(target.path, f"targets[{index}].path") if target.path else ""))
+    start = message.WhichOneof("start")
+    if start is None:
+        raise InvalidRequest("FIELD_REQUIRED", "start", "say after, snapshot or now; there is no default")
+    if start == "after":
+        return board, targets, StartAfter(message.after)
+    if not getattr(message, start):
+        raise InvalidRequest("FIELD_INVALID", start, "may only be true")
+    return board, targets, StartSnapshot() if start == "snapshot" else StartNow()
+
+
+def compact(message: admin_pb.CompactRequest) -> str:
+    """Give the token before which history is to be forgotten."""
+    if not message.before:
+        raise InvalidRequest("FIELD_REQUIRED", "before", "the token of the oldest state to keep")
+    return message.before

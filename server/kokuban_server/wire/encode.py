@@ -1,0 +1,209 @@
+"""Domain values to responses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from kokuban.v1 import admin_service_pb2 as admin_pb
+from kokuban.v1 import board_service_pb2 as board_pb
+from kokuban.v1 import commit_pb2, entry_pb2
+from kokuban_server.app.reads import shown_state
+from kokuban_server.core.entry import EntryRecord, EntryState, Form
+from kokuban_server.core.revision import encode_token
+
+if TYPE_CHECKING:
+    from kokuban_server.app.administration import ServerStatus
+    from kokuban_server.app.commits import Committed
+    from kokuban_server.app.reads import Entries, Found, Listing
+    from kokuban_server.app.watches import Change, WatchPart
+    from kokuban_server.core.entry import Value
+    from kokuban_server.core.names import EntryKey
+
+_CHANGE_TYPES = {
+    EntryState.LIVE: entry_pb2.CHANGE_TYPE_PUT,
+    EntryState.DELETED: entry_pb2.CHANGE_TYPE_DELETED,
+    EntryState.EXPIRED: entry_pb2.CHANGE_TYPE_EXPIRED,
+}
+
+
+def timestamp(time_ms: int) -> Timestamp:
+    """Give milliseconds of Unix time as a timestamp."""
+    seconds, rest = divmod(time_ms, 1000)
+    return Timestamp(seconds=seconds, nanos=rest * 1_000_000)
+
+
+def value(of: Value) -> entry_pb2.Value:
+    """Give a value's message."""
+    form, data, media_type = of
+    if form is Form.TEXT:
+        return entry_pb2.Value(text=data)  # type: ignore[arg-type]  # text for TEXT
+    if form is Form.JSON:
+        return entry_pb2.Value(json=data)  # type: ignore[arg-type]  # text for JSON
+    return entry_pb2.Value(binary=entry_pb2.BinaryValue(data=data, media_type=media_type))  # type: ignore[arg-type]  # bytes
+
+
+def entry_key(key: EntryKey) -> entry_pb2.EntryKey:
+    """Give an entry key's message."""
+    return entry_pb2.EntryKey(region=str(key.region), path=key.path)
+
+
+def entry(
+    key: EntryKey, record: EntryRecord, revision: int, epoch: str, *, omit_value: bool = False
+) -> entry_pb2.Entry:
+    """Give an entry's message."""
+    return entry_pb2.Entry(
+        key=entry_key(key),
+        revision=entry_pb2.Revision(number=revision, epoch=epoch),
+        create_revision=record.create_revision or revision,
+        sequence=record.sequence,
+        value=None if record.value is None or omit_value else value(record.value),
+        metadata=record.metadata,
+        create_time=timestamp(record.create_time_ms),
+        update_time=timestamp(record.update_time_ms),
+        expire_time=timestamp(record.expire_time_ms) if record.expire_time_ms else None,
+        author=record.acts[-1].agent if record.acts else "",
+    )
+
+
+def entry_change(
+    key: EntryKey, record: EntryRecord, revision: int, epoch: str, *, omit_value: bool = False
+) -> entry_pb2.EntryChange:
+    """Give one state of an entry's history as a message."""
+    return entry_pb2.EntryChange(
+        type=_CHANGE_TYPES[record.state],
+        entry=entry(key, record, revision, epoch, omit_value=omit_value),
+        previous_revision=record.previous_revision,
+        acts=[
+            entry_pb2.Act(
+                agent=act.agent,
+                request_id=act.request_id,
+                reason=act.reason,
+                traceparent=act.traceparent,
+                retry_of=act.retry_of,
+                unconditional=act.unconditional,
+            )
+            for act in record.acts
+        ],
+    )
+
+
+def committed(answer: Committed, epoch: str) -> commit_pb2.CommitResponse:
+    """Give a commit's answer."""
+    return commit_pb2.CommitResponse(
+        token=encode_token(epoch, answer.revision),
+        revision=entry_pb2.Revision(number=answer.revision, epoch=epoch),
+        commit_time=timestamp(answer.commit_time_ms),
+        replayed=answer.replayed,
+        results=[
+            commit_pb2.MutationResult(sequence=sequence, value=None if computed is None else value(computed))
+            for sequence, computed in answer.outcomes
+        ],
+    )
+
+
+def got(found: Found, revision: int, epoch: str) -> board_pb.GetEntryResponse:
+    """Give one read entry."""
+    return board_pb.GetEntryResponse(
+        entry=entry(found.key, found.record, found.revision, epoch), token=encode_token(epoch, revision)
+    )
+
+
+def batch(entries: Entries, epoch: str) -> board_pb.BatchGetEntriesResponse:
+    """Give several read entries."""
+    return board_pb.BatchGetEntriesResponse(
+        entries=[entry(key, record, revision, epoch) for key, record, revision in entries.found],
+        missing=[entry_key(key) for key in entries.missing],
+        token=encode_token(epoch, entries.revision),
+    )
+
+
+def listing(page: Listing, epoch: str, *, omit_values: bool) -> board_pb.ListEntriesResponse:
+    """Give one page of entries."""
+    return board_pb.ListEntriesResponse(
+        entries=[entry(key, record, revision, epoch, omit_value=omit_values) for key, record, revision in page.found],
+        next_page_token=page.next_page_token,
+        token=encode_token(epoch, page.revision),
+    )
+
+
+def history(page: Listing, epoch: str) -> board_pb.ListRevisionsResponse:
+    """Give one page of an entry's history."""
+    return board_pb.ListRevisionsResponse(
+        revisions=[entry_change(key, record, revision, epoch) for key, record, revision in page.found],
+        next_page_token=page.next_page_token,
+        token=encode_token(epoch, page.revision),
+    )
+
+
+def watch_part(part: WatchPart, epoch: str, store_time_ms: int, *, omit_values: bool) -> bytes:
+    """Give the bytes of what a watch sends next.
+
+    A change is made into bytes once for all who watch it, so the message is put together by hand: fields follow each other
+    on the wire, and a repeated field is its elements, each with its tag and length.
+    """
+    token = encode_token(epoch, part.revision) if part.revision is not None else ""
+    if part.changes:
+        events = b"".join([_change(change, epoch, store_time_ms, omit_values) for change in part.changes])
+        head = board_pb.WatchResponse(token=token).SerializeToString()
+        return head + _EVENTS_TAG + _varint(len(events)) + events
+    if part.entries is not None:
+        entries = [entry(key, record, rev, epoch, omit_value=omit_values) for key, record, rev in part.entries]
+        snapshot = board_pb.WatchSnapshot(entries=entries, complete=part.snapshot_complete)
+        return board_pb.WatchResponse(token=token, snapshot=snapshot).SerializeToString()
+    if part.going_away:
+        return board_pb.WatchResponse(token=token, going_away=board_pb.WatchGoingAway()).SerializeToString()
+    return board_pb.WatchResponse(token=token, bookmark=board_pb.WatchBookmark()).SerializeToString()
+
+
+_LENGTH_DELIMITED = 2
+_EVENTS_TAG = bytes((board_pb.WatchResponse.EVENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
+_CHANGES_TAG = bytes((board_pb.WatchEvents.CHANGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
+
+
+def _change(change: Change, epoch: str, store_time_ms: int, omit_values: bool) -> bytes:  # noqa: FBT001 - a key of the memory
+    record = change.record
+    expired = 0 < record.expire_time_ms <= store_time_ms
+    known = None if expired else change.encoded.get(omit_values)
+    if known is not None:
+        return known
+    shown = shown_state(record, store_time_ms)
+    message = entry_change(change.key, shown, change.revision, epoch, omit_value=omit_values)
+    raw = message.SerializeToString()
+    encoded = _CHANGES_TAG + _varint(len(raw)) + raw
+    if not expired:
+        change.encoded[omit_values] = encoded
+    return encoded
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte, the eighth says that more follow
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def server_status(status: ServerStatus) -> admin_pb.GetStatusResponse:
+    """Give how the server and its store are."""
+    store = status.store
+    return admin_pb.GetStatusResponse(
+        server_version=status.server_version,
+        store_kind=store.kind,
+        store_version=store.version,
+        token=encode_token(status.epoch, store.revision),
+        revision=store.revision,
+        compacted_revision=store.compacted_revision,
+        epoch=status.epoch,
+        store_time=timestamp(store.store_time_ms),
+        size_bytes=store.size_bytes,
+        size_bytes_max=store.size_bytes_max,
+        leader=store.leader,
+    )
+
+
+def compacted(compacted_revision: int, revision: int, epoch: str) -> admin_pb.CompactResponse:
+    """Give what is forgotten now."""
+    return admin_pb.CompactResponse(compacted_revision=compacted_revision, token=encode_token(epoch, revision))

@@ -1,0 +1,185 @@
+"""What every call has in common: identity, deadline, limits, and refusals as statuses.
+
+Handlers get bytes and give bytes, so that a broken message is refused like any other bad input, and no fault's text reaches
+a client. There are no interceptors: this is the one layer that every method passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import grpc
+import structlog
+
+from kokuban_server.core import limits
+from kokuban_server.core.refusals import Refusal, ServerDraining, StoreCorrupt, TooManyRequests
+from kokuban_server.wire.status import message_of, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+
+    from kokuban_server.core.access import Principal
+    from kokuban_server.wire.identity import Identity
+
+_log = structlog.get_logger()
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Call(NamedTuple):
+    """What is known of a call beside its request."""
+
+    principal: Principal
+    deadline: float
+    """The loop's time by which to answer."""
+    traceparent: str
+    """The W3C trace context it came with, if it is well-formed; else empty."""
+
+
+class UnaryMethod(NamedTuple):
+    """A method that takes one message and gives one."""
+
+    handler: Callable[[bytes, Call], Awaitable[bytes]]
+
+
+class ServerStreamMethod(NamedTuple):
+    """A method that takes one message and gives many."""
+
+    handler: Callable[[bytes, Call], AsyncGenerator[bytes, None]]
+
+
+class StreamMethod(NamedTuple):
+    """A method that takes many messages and gives many."""
+
+    handler: Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
+
+
+Method = UnaryMethod | ServerStreamMethod | StreamMethod
+
+
+class InternalFault(Refusal):
+    """A fault of the server; its log has the details under the incident id."""
+
+    reason = "INTERNAL"
+
+    def __init__(self, incident: str) -> None:
+        super().__init__()
+        self.incident = incident
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The incident's id."""
+        return {"incident": self.incident}
+
+
+class Calls:
+    """Wraps methods for grpc, and counts the calls in hand."""
+
+    def __init__(self, identity: Identity, unary_max: int, streams_max: int) -> None:
+        self._identity = identity
+        self._unary_left = unary_max
+        self._streams_left = streams_max
+        self.draining = False
+        """While true, new calls are refused."""
+
+    def wrap(self, name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        """Give the method as grpc wants it. `name` is for the log."""
+        if isinstance(method, UnaryMethod):
+            return grpc.unary_unary_rpc_method_handler(self._unary(name, method.handler))
+        if isinstance(method, ServerStreamMethod):
+            return grpc.unary_stream_rpc_method_handler(self._server_stream(name, method.handler))
+        return grpc.stream_stream_rpc_method_handler(self._stream(name, method.handler))
+
+    def _unary(self, name: str, handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Any:  # noqa: ANN401 - as grpc types it
+        async def unary(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            if self.draining or self._unary_left <= 0:
+                await self._refuse(context, ServerDraining() if self.draining else TooManyRequests())
+            self._unary_left -= 1
+            try:
+                return await handler(request, self._call(context, limits.DEADLINE_S_DEFAULT))
+            except Refusal as refusal:
+                answer = refusal
+            except Exception as fault:  # noqa: BLE001 - the outermost layer: no fault's text leaves the server
+                answer = internal_fault(name, fault)
+            finally:
+                self._unary_left += 1
+            return await self._refuse(context, answer)
+
+        return unary
+
+    def _server_stream(self, name: str, handler: Callable[[bytes, Call], AsyncGenerator[bytes, None]]) -> Any:  # noqa: ANN401 - as above
+        async def server_stream(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            await self._send(name, context, lambda call: handler(request, call))
+
+        return server_stream
+
+    def _stream(self, name: str, handler: Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]) -> Any:  # noqa: ANN401 - as above
+        async def stream(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            await self._send(name, context, lambda call: handler(requests, call))
+
+        return stream
+
+    async def _send(
+        self,
+        name: str,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+        begin: Callable[[Call], AsyncGenerator[bytes, None]],
+    ) -> None:
+        """Write what the handler gives, from this one task only."""
+        if self.draining or self._streams_left <= 0:
+            await self._refuse(context, ServerDraining() if self.draining else TooManyRequests())
+        self._streams_left -= 1
+        try:
+            responses = begin(self._call(context, limits.DEADLINE_S_MAX))
+            try:
+                async for response in responses:
+                    await context.write(response)
+            finally:
+                await responses.aclose()
+        except Refusal as refusal:
+            answer = refusal
+        except Exception as fault:  # noqa: BLE001 - the outermost layer
+            answer = internal_fault(name, fault)
+        else:
+            return
+        finally:
+            self._streams_left += 1
+        await self._refuse(context, answer)
+
+    def _call(self, context: grpc.aio.ServicerContext[bytes, bytes], deadline_s_default: float) -> Call:
+        metadata: Any = context.invocation_metadata() or ()  # pairs, whatever the type stubs make of them
+        principal = self._identity(metadata)
+        remaining: float | None = context.time_remaining()  # the type stubs do not know that it may be nothing
+        left_s = deadline_s_default if remaining is None else min(remaining, limits.DEADLINE_S_MAX)
+        deadline = asyncio.get_running_loop().time() + left_s
+        return Call(principal, deadline, _traceparent(metadata))
+
+    async def _refuse(self, context: grpc.aio.ServicerContext[bytes, bytes], refusal: Refusal) -> bytes:
+        if isinstance(refusal, StoreCorrupt):
+            _log.error("store.corrupt", key=refusal.key.hex(), detail=refusal.detail)
+        status = status_of(refusal)
+        await context.abort(
+            _CODES[status.code],
+            message_of(refusal),
+            (("grpc-status-details-bin", status.SerializeToString()),),
+        )
+        raise AssertionError("abort raises")  # pragma: no cover - for the type checker
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _traceparent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    for name, value in metadata:
+        if name == "traceparent" and isinstance(value, str) and _TRACEPARENT.fullmatch(value):
+            return value
+    return ""
+
+
+def internal_fault(name: str, fault: Exception) -> InternalFault:
+    """Log a fault under a new incident id, and give the refusal that names the id and nothing else."""
+    incident = secrets.token_hex(8)
+    _log.error("rpc.fault", method=name, incident=incident, exc_info=fault)
+    return InternalFault(incident)

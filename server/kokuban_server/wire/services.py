@@ -1,0 +1,182 @@
+"""The API's services: each method decodes, calls one use case, and encodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kokuban.v1 import admin_service_pb2 as admin_pb
+from kokuban.v1 import board_service_pb2 as board_pb
+from kokuban.v1 import commit_pb2, error_reason_pb2
+from kokuban_server.core import limits
+from kokuban_server.core.refusals import Refusal
+from kokuban_server.wire import decode, encode
+from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
+from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from kokuban_server.app.administration import Administration
+    from kokuban_server.app.commits import Commits
+    from kokuban_server.app.reads import Reads
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.app.watches import Watches
+
+_log = structlog.get_logger()
+
+
+class BoardService:
+    """kokuban.v1.BoardService."""
+
+    def __init__(self, commits: Commits, reads: Reads, watches: Watches, time: StoreTime, epoch: str) -> None:
+        self._commits = commits
+        self._reads = reads
+        self._watches = watches
+        self._time = time
+        self._epoch = epoch
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Every method of the service by its name in the proto."""
+        return {
+            "Commit": UnaryMethod(self.commit),
+            "CommitStream": StreamMethod(self.commit_stream),
+            "GetEntry": UnaryMethod(self.get_entry),
+            "BatchGetEntries": UnaryMethod(self.batch_get_entries),
+            "ListEntries": UnaryMethod(self.list_entries),
+            "ListRevisions": UnaryMethod(self.list_revisions),
+            "Watch": ServerStreamMethod(self.watch),
+        }
+
+    async def commit(self, raw: bytes, call: Call) -> bytes:
+        """Apply one commit."""
+        message = decode.parse_message(commit_pb2.CommitRequest, raw)
+        return (await self._commit(message, call, call.deadline)).SerializeToString()
+
+    async def _commit(
+        self, message: commit_pb2.CommitRequest, call: Call, deadline: float
+    ) -> commit_pb2.CommitResponse:
+        request = decode.commit_request(message, self._commits.digest, call.traceparent)
+        answer = await self._commits.commit(call.principal, request, deadline)
+        return encode.committed(answer, self._epoch)
+
+    async def commit_stream(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
+        """Apply pipelined commits; answer each when it is done. Ends when the client has no more and all are answered."""
+        answers: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+        slots = asyncio.Semaphore(limits.STREAM_COMMITS_IN_FLIGHT_MAX)
+
+        async def one(raw: bytes) -> None:
+            try:
+                answers.put_nowait(await self._streamed(raw, call))
+            except Refusal as refusal:  # of a message that is not even a commit: its id is not known
+                answers.put_nowait(refusal)
+            finally:
+                slots.release()
+
+        async def take() -> None:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    async for raw in requests:
+                        await slots.acquire()
+                        group.create_task(one(raw))
+            finally:
+                answers.put_nowait(None)
+
+        taking = asyncio.create_task(take(), name="commit-stream")
+        try:
+            while (answer := await answers.get()) is not None:
+                if isinstance(answer, Exception):
+                    raise answer
+                yield answer
+            await taking
+        finally:
+            taking.cancel()
+
+    async def _streamed(self, raw: bytes, call: Call) -> bytes:
+        """Give one commit's answer on a stream; a refusal is an answer too."""
+        message = decode.parse_message(commit_pb2.CommitStreamRequest, raw).commit
+        request_id = message.request_id
+        deadline = min(call.deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT)
+        try:
+            answer = await self._commit(message, call, deadline)
+        except Refusal as refusal:
+            refused = refusal
+        except Exception as fault:  # noqa: BLE001 - as at the outermost layer: the stream lives on
+            refused = internal_fault("CommitStream", fault)
+        else:
+            return commit_pb2.CommitStreamResponse(request_id=request_id, committed=answer).SerializeToString()
+        code: int = CODE_BY_REASON[refused.reason].value[0]
+        return commit_pb2.CommitStreamResponse(
+            request_id=request_id,
+            refused=commit_pb2.Refusal(
+                code=code,
+                reason=error_reason_pb2.ErrorReason.Value(f"ERROR_REASON_{refused.reason}"),
+                message=message_of(refused),
+                metadata=metadata_of(refused),
+            ),
+        ).SerializeToString()
+
+    async def get_entry(self, raw: bytes, call: Call) -> bytes:
+        """Read one entry."""
+        board, key, freshness = decode.get_entry(decode.parse_message(board_pb.GetEntryRequest, raw))
+        found, revision = await self._reads.get(call.principal, board, key, freshness, call.deadline)
+        return encode.got(found, revision, self._epoch).SerializeToString()
+
+    async def batch_get_entries(self, raw: bytes, call: Call) -> bytes:
+        """Read several entries in one cut."""
+        board, named, freshness = decode.batch_get(decode.parse_message(board_pb.BatchGetEntriesRequest, raw))
+        entries = await self._reads.batch_get(call.principal, board, named, freshness, call.deadline)
+        return encode.batch(entries, self._epoch).SerializeToString()
+
+    async def list_entries(self, raw: bytes, call: Call) -> bytes:
+        """Read one page of entries."""
+        message = decode.parse_message(board_pb.ListEntriesRequest, raw)
+        board, region, path, size, token, freshness = decode.list_entries(message)
+        page = await self._reads.list_entries(
+            call.principal, board, region, path, size, token, freshness, call.deadline
+        )
+        return encode.listing(page, self._epoch, omit_values=message.omit_values).SerializeToString()
+
+    async def list_revisions(self, raw: bytes, call: Call) -> bytes:
+        """Read one page of an entry's history."""
+        message = decode.parse_message(board_pb.ListRevisionsRequest, raw)
+        board, key, size, token = decode.list_revisions(message)
+        page = await self._reads.list_revisions(call.principal, board, key, size, token, call.deadline)
+        return encode.history(page, self._epoch).SerializeToString()
+
+    async def watch(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:
+        """Send changes until the client has enough."""
+        message = decode.parse_message(board_pb.WatchRequest, raw)
+        board, targets, start = decode.watch(message)
+        parts = self._watches.follow(call.principal, board, targets, start, call.deadline)
+        try:
+            async for part in parts:
+                yield encode.watch_part(part, self._epoch, self._time.now_ms(), omit_values=message.omit_values)
+        finally:
+            await parts.aclose()
+
+
+class AdminService:
+    """kokuban.v1.AdminService."""
+
+    def __init__(self, administration: Administration) -> None:
+        self._administration = administration
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Every method of the service by its name in the proto."""
+        return {"GetStatus": UnaryMethod(self.get_status), "Compact": UnaryMethod(self.compact)}
+
+    async def get_status(self, raw: bytes, call: Call) -> bytes:
+        """Say how the server and its store are."""
+        decode.parse_message(admin_pb.GetStatusRequest, raw)
+        return encode.server_status(await self._administration.status(call.deadline)).SerializeToString()
+
+    async def compact(self, raw: bytes, call: Call) -> bytes:
+        """Forget history."""
+        before = decode.compact(decode.parse_message(admin_pb.CompactRequest, raw))
+        compacted, revision = await self._administration.compact(call.principal, before, call.deadline)
+        return encode.compacted(compacted, revision, self._administration.epoch).SerializeToString()

@@ -1,0 +1,131 @@
+"""Refusals to gRPC statuses: one table, and the only place that builds a status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+from grpc import StatusCode
+
+from kokuban_server.core import limits
+from kokuban_server.core.refusals import InvalidRequest, Unauthenticated
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from kokuban_server.core.refusals import Refusal
+
+DOMAIN: Final = "kokuban"
+
+CODE_BY_REASON: Final[dict[str, StatusCode]] = {
+    "MALFORMED_REQUEST": StatusCode.INVALID_ARGUMENT,
+    "FIELD_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "FIELD_INVALID": StatusCode.INVALID_ARGUMENT,
+    "REGION_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "REGION_INVALID": StatusCode.INVALID_ARGUMENT,
+    "PATH_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "PATH_INVALID": StatusCode.INVALID_ARGUMENT,
+    "PATH_TOO_LONG": StatusCode.INVALID_ARGUMENT,
+    "PATH_TOO_DEEP": StatusCode.INVALID_ARGUMENT,
+    "PRECONDITION_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "PRECONDITION_INVALID": StatusCode.INVALID_ARGUMENT,
+    "TOKEN_INVALID": StatusCode.INVALID_ARGUMENT,
+    "PAGE_TOKEN_INVALID": StatusCode.INVALID_ARGUMENT,
+    "REQUEST_ID_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "REQUEST_ID_INVALID": StatusCode.INVALID_ARGUMENT,
+    "VALUE_REQUIRED": StatusCode.INVALID_ARGUMENT,
+    "VALUE_TOO_LARGE": StatusCode.INVALID_ARGUMENT,
+    "VALUE_NOT_JSON": StatusCode.INVALID_ARGUMENT,
+    "JSON_TOO_DEEP": StatusCode.INVALID_ARGUMENT,
+    "METADATA_INVALID": StatusCode.INVALID_ARGUMENT,
+    "EXPIRY_INVALID": StatusCode.INVALID_ARGUMENT,
+    "MASK_INVALID": StatusCode.INVALID_ARGUMENT,
+    "TOO_MANY_ITEMS": StatusCode.INVALID_ARGUMENT,
+    "COMMIT_TOO_LARGE": StatusCode.INVALID_ARGUMENT,
+    "DUPLICATE_KEY": StatusCode.INVALID_ARGUMENT,
+    "CREDENTIAL_REQUIRED": StatusCode.UNAUTHENTICATED,
+    "CREDENTIAL_INVALID": StatusCode.UNAUTHENTICATED,
+    "ROLE_REQUIRED": StatusCode.PERMISSION_DENIED,
+    "WRITE_FORBIDDEN": StatusCode.PERMISSION_DENIED,
+    "NOT_FOUND": StatusCode.NOT_FOUND,
+    "ALREADY_EXISTS": StatusCode.ALREADY_EXISTS,
+    "REVISION_MISMATCH": StatusCode.ABORTED,
+    "CONTENDED": StatusCode.ABORTED,
+    "VALUE_TYPE_MISMATCH": StatusCode.FAILED_PRECONDITION,
+    "NUMBER_OUT_OF_RANGE": StatusCode.FAILED_PRECONDITION,
+    "VALUE_FULL": StatusCode.FAILED_PRECONDITION,
+    "REQUEST_ID_REUSED": StatusCode.FAILED_PRECONDITION,
+    "REQUEST_ID_EXPIRED": StatusCode.FAILED_PRECONDITION,
+    "TOKEN_FROM_ANOTHER_STORE": StatusCode.FAILED_PRECONDITION,
+    "HISTORY_COMPACTED": StatusCode.OUT_OF_RANGE,
+    "TOKEN_AHEAD_OF_STORE": StatusCode.OUT_OF_RANGE,
+    "WATCH_TOO_SLOW": StatusCode.RESOURCE_EXHAUSTED,
+    "WATCH_GAP": StatusCode.ABORTED,
+    "RESPONSE_TOO_LARGE": StatusCode.RESOURCE_EXHAUSTED,
+    "TOO_MANY_REQUESTS": StatusCode.RESOURCE_EXHAUSTED,
+    "STORE_FULL": StatusCode.RESOURCE_EXHAUSTED,
+    "STORE_UNAVAILABLE": StatusCode.UNAVAILABLE,
+    "OUTCOME_UNKNOWN": StatusCode.UNAVAILABLE,
+    "SERVER_DRAINING": StatusCode.UNAVAILABLE,
+    "DEADLINE_TOO_SHORT": StatusCode.DEADLINE_EXCEEDED,
+    "STORE_CORRUPT": StatusCode.DATA_LOSS,
+    "INTERNAL": StatusCode.INTERNAL,
+}
+"""The status code of every reason in `error_reason.proto`."""
+
+RETRY_AFTER_MS: Final[dict[str, int]] = {
+    "CONTENDED": 50,
+    "TOO_MANY_REQUESTS": 200,
+    "STORE_UNAVAILABLE": 500,
+    "OUTCOME_UNKNOWN": 200,
+    "SERVER_DRAINING": 100,
+}
+"""After how long a second try makes sense; goes out as `RetryInfo`."""
+
+_DETAIL_CHARACTERS_MAX: Final = 512
+
+
+def message_of(refusal: Refusal) -> str:
+    """Give the words for people. Never a value from the board, and never a fault's own text."""
+    if isinstance(refusal, InvalidRequest):
+        return f"{refusal.reason}: {refusal.field_path}: {refusal.detail}"[:_DETAIL_CHARACTERS_MAX]
+    if isinstance(refusal, Unauthenticated):
+        return f"{refusal.reason}: {refusal.detail}"
+    summary = (refusal.__doc__ or "").partition("\n")[0]
+    return f"{refusal.reason}: {summary}"
+
+
+def metadata_of(refusal: Refusal) -> dict[str, str]:
+    """Give the facts, none longer than a path may be, so that the status fits into trailers."""
+    return {
+        name: value
+        if len(value) <= limits.STATUS_METADATA_VALUE_BYTES_MAX
+        else value[: limits.STATUS_METADATA_VALUE_BYTES_MAX]
+        for name, value in refusal.facts.items()
+    }
+
+
+def status_of(refusal: Refusal) -> status_pb2.Status:
+    """Give the rich status: `ErrorInfo` always, `BadRequest` for fields, `RetryInfo` where waiting helps."""
+    reason = refusal.reason
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata_of(refusal)),
+    ]
+    if isinstance(refusal, InvalidRequest):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=refusal.field_path, description=refusal.detail[:_DETAIL_CHARACTERS_MAX], reason=reason
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if reason in RETRY_AFTER_MS:
+        delay = Duration()
+        delay.FromMilliseconds(RETRY_AFTER_MS[reason])
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    packed = []
+    for detail in details:
+        item = Any()
+        item.Pack(detail)
+        packed.append(item)
+    code: int = CODE_BY_REASON[reason].value[0]
+    return status_pb2.Status(code=code, message=message_of(refusal), details=packed)

@@ -1,0 +1,111 @@
+"""Every bound of the API stands in the .proto files with the number that the server keeps."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kokuban_server.core import limits
+
+DAY_MS = 24 * 3_600 * 1_000
+
+# The limit, where it is told, and in which words. A limit may be told in several places: none may be forgotten.
+TOLD = [
+    ("BOARD_ID_BYTES_MAX", 1, "BoardService", "1 to {} of a-z, 0-9 and inner hyphens"),
+    ("AGENT_ID_BYTES_MAX", 1, "BoardService", "1 to {} printable ASCII characters"),
+    ("REGION_ID_BYTES_MAX", 1, "EntryKey.region", "1 to {} bytes"),
+    ("PATH_BYTES_MAX", 1, "EntryKey.path", "1 to {} bytes"),
+    ("PATH_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_PATH_TOO_LONG", "longer than {} bytes"),
+    ("PATH_SEGMENTS_MAX", 1, "EntryKey.path", "1 to {} segments"),
+    ("PATH_SEGMENTS_MAX", 1, "ErrorReason.ERROR_REASON_PATH_TOO_DEEP", "more than {} segments"),
+    ("VALUE_BYTES_MAX", 1, "Value", "At most {:,} bytes"),
+    ("VALUE_BYTES_MAX", 1024, "Value", "({} KiB)"),
+    ("VALUE_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_VALUE_TOO_LARGE", "larger than {:,} bytes"),
+    ("VALUE_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_VALUE_FULL", "larger than {:,} bytes"),
+    ("COMMIT_BYTES_MAX", 1, "CommitRequest.mutations", "at most {:,} bytes"),
+    ("COMMIT_BYTES_MAX", 1024, "CommitRequest.mutations", "({} KiB)"),
+    ("COMMIT_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_COMMIT_TOO_LARGE", "larger than {:,} bytes"),
+    ("CHANGE_SET_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_COMMIT_TOO_LARGE", "larger than {:,}"),
+    ("JSON_DEPTH_MAX", 1, "Value.json", "at most {} levels deep"),
+    ("JSON_DEPTH_MAX", 1, "ErrorReason.ERROR_REASON_JSON_TOO_DEEP", "deeper than {} levels"),
+    ("JSON_DEPTH_MAX", 1, "ErrorReason.ERROR_REASON_VALUE_FULL", "deeper than {} levels"),
+    ("MEDIA_TYPE_BYTES_MAX", 1, "BinaryValue.media_type", "1 to {} printable ASCII characters"),
+    ("METADATA_PAIRS_MAX", 1, "Entry.metadata", "at most {} pairs"),
+    ("METADATA_PAIRS_MAX", 1, "Put.metadata", "at most {} pairs"),
+    ("METADATA_PAIRS_MAX", 1, "ErrorReason.ERROR_REASON_METADATA_INVALID", "more than {} metadata pairs"),
+    ("METADATA_PAIRS_MAX", 1, "ErrorReason.ERROR_REASON_VALUE_FULL", "more than {} pairs"),
+    ("METADATA_KEY_BYTES_MAX", 1, "Put.metadata", "keys of 1 to {} bytes"),
+    ("METADATA_VALUE_BYTES_MAX", 1, "Put.metadata", "values up to {} bytes"),
+    ("REASON_BYTES_MAX", 1, "CommitRequest.reason", "At most {} bytes"),
+    ("LIST_ITEMS_MAX", 1, "AppendToList.items", "1 to {}"),
+    ("LIST_ITEMS_MAX", 1, "AddToSet.items", "1 to {}"),
+    ("EXPIRY_MS_MIN", 1000, "Put.ttl", "{} second to"),
+    ("EXPIRY_MS_MIN", 1000, "ErrorReason.ERROR_REASON_EXPIRY_INVALID", "nearer than {} second"),
+    ("EXPIRY_MS_MAX", DAY_MS, "Put.ttl", "to {:,} days"),
+    ("EXPIRY_MS_MAX", DAY_MS, "Put.expire_time", "at most {:,} days"),
+    ("EXPIRY_MS_MAX", DAY_MS, "ErrorReason.ERROR_REASON_EXPIRY_INVALID", "further than {:,} days"),
+    ("MUTATIONS_MAX", 1, "CommitRequest.mutations", "1 to {}"),
+    ("PRECONDITIONS_MAX", 1, "CommitRequest.preconditions", "at most {}"),
+    ("PLAN_ATTEMPTS_MAX", 1, "ErrorReason.ERROR_REASON_CONTENDED", "`attempts` = `{}`"),
+    ("STREAM_COMMITS_IN_FLIGHT_MAX", 1, "CommitStreamRequest.commit", "At most {}"),
+    ("REQUEST_ID_WINDOW_MS", 3_600_000, "CommitRequest.request_id", "({} hour by default)"),
+    ("REQUEST_ID_AHEAD_MS_MAX", 60_000, "CommitRequest.request_id", "more than {} minutes ahead"),
+    ("BATCH_KEYS_MAX", 1, "BatchGetEntriesRequest.keys", "1 to {} entries"),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListEntriesRequest.page_size", "0 means {}."),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListRevisionsRequest.page_size", "0 means {}."),
+    ("PAGE_ENTRIES_MAX", 1, "ListEntriesRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_MAX", 1, "ListRevisionsRequest.page_size", "up to {}"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ListEntriesRequest.page_size", "before {} MiB"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ListRevisionsRequest.page_size", "before {} MiB"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "BatchGetEntriesResponse.entries", "larger than {} MiB"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ErrorReason.ERROR_REASON_RESPONSE_TOO_LARGE", "larger than {} MiB"),
+    ("PAGE_BYTES_MAX", 1, "ErrorReason.ERROR_REASON_RESPONSE_TOO_LARGE", "`limit` = `{}`"),
+    ("WATCH_TARGETS_MAX", 1, "WatchRequest.targets", "1 to {}"),
+    ("REQUEST_BYTES_MAX", 1024 * 1024, "BoardService", "at most {} MiB"),
+    ("DEADLINE_S_DEFAULT", 1, "BoardService", "{:.0f} seconds"),
+    ("DEADLINE_S_MAX", 1, "BoardService", "{:.0f} seconds"),
+    ("HISTORY_REVISIONS_MAX", 1, "BoardService.ListRevisions", "{} states"),
+    ("HISTORY_AGE_MS_MAX", DAY_MS, "BoardService.ListRevisions", "{} days"),
+    ("TOMBSTONE_MS", DAY_MS, "Delete", "{} days"),
+    ("STORE_HISTORY_MS", 3_600_000, "BoardService.Watch", "{} hour"),
+    ("WATCH_BUFFER_EVENTS_MAX", 1, "BoardService.Watch", "{:,} changes"),
+    ("WATCH_BUFFER_BYTES_MAX", 1024 * 1024, "BoardService.Watch", "{} MiB"),
+]
+
+# Bounds of the server's own work: no request can be refused for them, so no client can act on them.
+INSIDE = {
+    "STORE_OPERATIONS_MAX",  # a full commit stays below it
+    "FOLD_MUTATIONS_MAX",  # more are folded in several writes
+    "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway
+    "WATCH_MESSAGE_BYTES_MAX",  # changes are spread over several messages
+    "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
+}
+
+
+@pytest.mark.parametrize(("limit", "unit", "place", "words"), TOLD)
+def test_a_limit_is_told_with_the_number_that_is_kept(
+    comments: dict[str, str], limit: str, unit: int, place: str, words: str
+) -> None:
+    value = getattr(limits, limit)
+    assert value % unit == 0, "told in a unit that does not divide it"
+    assert words.format(value // unit) in comments[place]
+
+
+def test_every_limit_is_told_or_is_nobodys_business() -> None:
+    named = {name for name in vars(limits) if re.fullmatch(r"[A-Z][A-Z0-9_]*", name)}
+    told = {limit for limit, *_ in TOLD}
+    assert named == told | INSIDE
+    assert not told & INSIDE
+
+
+def test_a_limit_has_its_unit_or_what_it_counts_in_its_name() -> None:
+    for name, value in vars(limits).items():
+        if name.isupper():
+            assert re.search(
+                r"_(?:BYTES|MS|S)(?:_|$)"
+                r"|(?:SEGMENTS|DEPTH|PAIRS|ITEMS|MUTATIONS|PRECONDITIONS|OPERATIONS|ATTEMPTS|FLIGHT|KEYS|ENTRIES|TARGETS"
+                r"|EVENTS|REVISIONS)(?:_MAX|_DEFAULT|_MIN)$",
+                name,
+            ), name
+            assert value > 0, name
