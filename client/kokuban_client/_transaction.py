@@ -1,0 +1,97 @@
+"""What a commit will change and what it believes, gathered before it is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kokuban_client import _wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from kokuban_client.types import Revision
+
+
+class Changes:
+    """Mutations and beliefs in the order they are given. They reach the server together or not at all."""
+
+    def __init__(self) -> None:
+        self._mutations: list[_wire.Mutation] = []
+        self._preconditions: list[_wire.EntryPrecondition] = []
+        self._closed = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was given."""
+        return not self._mutations and not self._preconditions
+
+    def close(self) -> tuple[Sequence[_wire.Mutation], Sequence[_wire.EntryPrecondition]]:
+        """Give what was gathered, and take nothing more; raises ValueError if there are only beliefs to check."""
+        if not self._mutations:
+            raise ValueError("a commit must change something; require alone is not sent")
+        self._closed = True
+        return self._mutations, self._preconditions
+
+    def put(
+        self,
+        region: str,
+        path: str,
+        value: object,
+        *,
+        at: Revision | None = None,
+        must_not_exist: bool = False,
+        unconditional: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | timedelta | None = None,
+        expire_time: datetime | None = None,
+        mask: Sequence[str] | None = None,
+    ) -> None:
+        """Create or change an entry; see `Board.put`."""
+        self._add(
+            _wire.put(
+                region,
+                path,
+                value,
+                at=at,
+                must_not_exist=must_not_exist,
+                unconditional=unconditional,
+                metadata=metadata,
+                ttl=ttl,
+                expire_time=expire_time,
+                mask=mask,
+            )
+        )
+
+    def delete(self, region: str, path: str, *, at: Revision | None = None, unconditional: bool = False) -> None:
+        """Delete an entry."""
+        self._add(_wire.delete(region, path, at=at, unconditional=unconditional))
+
+    def increment(self, region: str, path: str, by: int = 1) -> None:
+        """Add to a whole number."""
+        self._add(_wire.increment(region, path, by))
+
+    def append(self, region: str, path: str, *items: object) -> None:
+        """Append JSON values to a list."""
+        self._add(_wire.append_to_list(region, path, items))
+
+    def add_to_set(self, region: str, path: str, *items: object) -> None:
+        """Append those JSON values to a list that it does not hold yet."""
+        self._add(_wire.add_to_set(region, path, items))
+
+    def merge_patch(self, region: str, path: str, patch: object, *, at: Revision) -> None:
+        """Apply a JSON merge patch."""
+        self._add(_wire.merge_patch(region, path, patch, at))
+
+    def require(self, region: str, path: str, *, at: Revision | None = None, must_not_exist: bool = False) -> None:
+        """Believe something about an entry that the commit need not change."""
+        self._refuse_late()
+        self._preconditions.append(_wire.requirement(region, path, at=at, must_not_exist=must_not_exist))
+
+    def _add(self, mutation: _wire.Mutation) -> None:
+        self._refuse_late()
+        self._mutations.append(mutation)
+
+    def _refuse_late(self) -> None:
+        if self._closed:
+            raise RuntimeError("this commit has been sent; begin another")

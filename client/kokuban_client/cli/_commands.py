@@ -1,0 +1,300 @@
+"""The commands that read and write a board."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kokuban_client.cli._connection import Connection, connected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kokuban_client.types import Consistency, Revision
+
+
+def _consistency_options(command: Callable[..., None]) -> Callable[..., None]:
+    for one in (
+        click.option("--local", is_flag=True, help="Answer from what the server has at hand, which may be stale."),
+        click.option("--snapshot", metavar="TOKEN", help="Answer from exactly this state."),
+        click.option("--at-least", metavar="TOKEN", help="Answer from a state at least as fresh as this."),
+    ):
+        command = one(command)
+    return command
+
+
+def _consistency(at_least: str | None, snapshot: str | None, *, local: bool) -> Consistency:
+    from kokuban_client import types  # noqa: PLC0415 - `--help` does not need it
+
+    if bool(at_least) + bool(snapshot) + local > 1:
+        raise click.UsageError("give at most one of --at-least, --snapshot, --local")
+    if at_least:
+        return types.AtLeast(at_least)
+    if snapshot:
+        return types.Snapshot(snapshot)
+    return types.Freshness.LOCAL if local else types.Freshness.STRONG
+
+
+def _revision(text: str | None) -> Revision | None:
+    from kokuban_client.types import Revision  # noqa: PLC0415 - as above
+
+    try:
+        return None if text is None else Revision.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--at") from error
+
+
+def _one_belief(**beliefs: object) -> None:
+    given = sum(1 for belief in beliefs.values() if belief)
+    if given != 1:
+        names = ", ".join(f"--{name}" for name in beliefs)
+        raise click.UsageError(f"say what you believe about the entry: exactly one of {names}")
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path")
+@click.option("--raw", is_flag=True, help="Write the value's exact bytes, for files and pipes.")
+@_consistency_options
+@connected
+def get(
+    connection: Connection,
+    *,
+    region: str,
+    path: str,
+    raw: bool,
+    at_least: str | None,
+    snapshot: str | None,
+    local: bool,
+) -> None:
+    """Show an entry's value."""
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    consistency = _consistency(at_least, snapshot, local=local)
+    with connection.client() as client:
+        entry = client.board(connection.board_id).get(region, path, consistency=consistency)
+    if connection.as_json:
+        click.echo(_printing.entry_json(entry))
+    elif raw:
+        click.echo(_printing.raw_bytes(entry.content), nl=False)
+    else:
+        click.echo(_printing.value_text(entry.content))
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path")
+@click.argument("value", required=False)
+@click.option(
+    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value here."
+)
+@click.option("--at", metavar="REVISION", help="The entry exists and is at this revision, as `get --json` shows it.")
+@click.option("--new", is_flag=True, help="There is no such entry.")
+@click.option("--unconditional", is_flag=True, help="Whatever is there. Refused in shared regions, and recorded.")
+@click.option("--text", "form", flag_value="text", default="text", help="The value is text. [default]")
+@click.option("--json-value", "form", flag_value="json", help="The value is JSON.")
+@click.option("--media-type", metavar="TYPE", help="The value is bytes of this media type, for instance image/png.")
+@click.option("--ttl", type=float, metavar="SECONDS", help="The entry ceases to exist after this time.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="A label; may be given several times.")
+@click.option("--reason", default="", help="Why, for those who read the history.")
+@connected
+def put(
+    connection: Connection,
+    *,
+    region: str,
+    path: str,
+    value: str | None,
+    file: Path | None,
+    at: str | None,
+    new: bool,
+    unconditional: bool,
+    form: str,
+    media_type: str | None,
+    ttl: float | None,
+    metadata: tuple[str, ...],
+    reason: str,
+) -> None:
+    """Create or change an entry. VALUE may be `-` for standard input. Prints the new revision."""
+    from kokuban_client import types  # noqa: PLC0415 - as above
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    _one_belief(at=at, new=new, unconditional=unconditional)
+    data = _value_bytes(value, file)
+    if media_type:
+        content: types.Content = types.Binary(data, media_type)
+    else:
+        text = _decoded(data)
+        content = types.Json(text) if form == "json" else types.Text(text)
+    with connection.client() as client:
+        written = client.board(connection.board_id).put(
+            region,
+            path,
+            content,
+            at=_revision(at),
+            must_not_exist=new,
+            unconditional=unconditional,
+            metadata=_labels(metadata),
+            ttl=ttl,
+            reason=reason,
+        )
+    click.echo(_printing.written_json(written) if connection.as_json else _printing.written_line(written))
+
+
+def _value_bytes(value: str | None, file: Path | None) -> bytes:
+    if (value is None) == (file is None):
+        raise click.UsageError("give the value as VALUE, as --file, or as - for standard input")
+    if file is not None:
+        return file.read_bytes()
+    if value == "-":
+        return sys.stdin.buffer.read()
+    return (value or "").encode("utf-8", "surrogateescape")
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError("the value is not UTF-8 text; --media-type writes bytes") from error
+
+
+def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name or name in labels:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE with a key of its own", param_hint="--metadata")
+        labels[name] = text
+    return labels or None
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path")
+@click.option("--at", metavar="REVISION", help="The entry is at this revision.")
+@click.option("--unconditional", is_flag=True, help="Whatever is there. Refused in shared regions, and recorded.")
+@click.option("--reason", default="", help="Why, for those who read the history.")
+@connected
+def rm(connection: Connection, *, region: str, path: str, at: str | None, unconditional: bool, reason: str) -> None:
+    """Delete an entry. Prints the revision of the deletion."""
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    _one_belief(at=at, unconditional=unconditional)
+    with connection.client() as client:
+        written = client.board(connection.board_id).delete(
+            region, path, at=_revision(at), unconditional=unconditional, reason=reason
+        )
+    click.echo(_printing.written_json(written) if connection.as_json else _printing.written_line(written))
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path", default="")
+@click.option("--no-values", is_flag=True, help="Leave the values out.")
+@click.option("--consistent", is_flag=True, help="Show one state of the board, also over many pages.")
+@_consistency_options
+@connected
+def ls(
+    connection: Connection,
+    *,
+    region: str,
+    path: str,
+    no_values: bool,
+    consistent: bool,
+    at_least: str | None,
+    snapshot: str | None,
+    local: bool,
+) -> None:
+    """List the entries at and below a path.
+
+    Shows revision, path, author and the beginning of the value.
+    """
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    consistency = _consistency(at_least, snapshot, local=local)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        for entry in board.list(region, path, omit_values=no_values, consistent=consistent, consistency=consistency):
+            click.echo(_printing.entry_json(entry) if connection.as_json else _printing.entry_line(entry))
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path")
+@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many states.")
+@connected
+def history(connection: Connection, *, region: str, path: str, limit: int | None) -> None:
+    """Show what became of an entry, newest first."""
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        for change in client.board(connection.board_id).history(region, path, limit=limit):
+            click.echo(_printing.change_json(change) if connection.as_json else _printing.change_line(change))
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path", default="")
+@click.option("--snapshot", is_flag=True, help="Show what is there first.")
+@click.option("--after", metavar="TOKEN", help="Go on after this state, for instance a `resume_token` seen earlier.")
+@click.option("--bookmarks", is_flag=True, help="Show also how far the watch is while nothing changes.")
+@click.option("--relist", is_flag=True, help="Where history is lost, go on with a new snapshot instead of failing.")
+@click.option("--no-values", is_flag=True, help="Leave the values out.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many lines.")
+@connected
+def watch(
+    connection: Connection,
+    *,
+    region: str,
+    path: str,
+    snapshot: bool,
+    after: str | None,
+    bookmarks: bool,
+    relist: bool,
+    no_values: bool,
+    count: int | None,
+) -> None:
+    """Show the changes at and below a path as they happen.
+
+    Begins now unless told otherwise. Ctrl-C ends it.
+    """
+    from kokuban_client import types  # noqa: PLC0415 - as above
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    if snapshot and after:
+        raise click.UsageError("give at most one of --snapshot, --after")
+    start = after or (types.SNAPSHOT if snapshot else types.NOW)
+    try:
+        with (
+            connection.client() as client,
+            client.board(connection.board_id).watch(
+                (region, path),
+                start=start,
+                omit_values=no_values,
+                bookmarks=bookmarks,
+                on_gap="relist" if relist else "raise",
+            ) as changes,
+        ):
+            for shown, item in enumerate(changes, start=1):
+                line = _printing.watch_json(item, changes.token) if connection.as_json else _printing.watch_line(item)
+                click.echo(line)
+                if shown == count:
+                    break
+    except KeyboardInterrupt:
+        pass  # that is how a watch is ended
+
+
+@click.command()
+@connected
+def status(connection: Connection) -> None:
+    """Say how the server and its store are."""
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        state = client.status()
+        if connection.as_json:
+            click.echo(_printing.status_json(state, client.address))
+        else:
+            click.echo("\n".join(_printing.status_lines(state, client.address)))

@@ -1,0 +1,152 @@
+"""The options that say which server, as whom, on which board; and how a refusal becomes an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kokuban_client.errors import KokubanError
+    from kokuban_client.sync import Client
+
+EXIT_CODES = {
+    "ok": 0,
+    "anything else": 1,
+    "usage": 2,
+    "conflict": 3,
+    "missing": 4,
+    "refused": 5,
+    "unavailable": 6,
+    "outcome unknown": 7,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a command calls, as whom, and how it answers. None means not said."""
+
+    address: str | None = None
+    agent: str | None = None
+    roles: str | None = None
+    board: str | None = None
+    timeout_s: float | None = None
+    as_json: bool | None = None
+
+    @property
+    def board_id(self) -> str:
+        """The board to use."""
+        return self.board or "main"
+
+    def over(self, weaker: Connection) -> Connection:
+        """Give this with what it does not say taken from a weaker one."""
+        said = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
+        return replace(weaker, **said)
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        """Give a client; a server that cannot be reached is told at once instead of being waited for."""
+        from kokuban_client import sync  # noqa: PLC0415 - loads gRPC, which `--help` does not need
+
+        roles = None if self.roles is None else [word for word in self.roles.replace(",", " ").split() if word]
+        try:
+            client = sync.connect(
+                self.address, agent=self.agent, roles=roles, timeout_s=self.timeout_s or 30.0, wait_for_ready=False
+            )
+        except ValueError as error:
+            raise click.UsageError(f"{error} (--agent, --roles)") from error
+        with client:
+            yield client
+
+
+def connection_options(*, hidden: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a decorator that adds the options; hidden ones are those of a command, which also stand before it."""
+
+    def option(*names: str, variable: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401 - click's own
+        from_environment: dict[str, Any] = {} if hidden else {"envvar": variable, "show_envvar": True}
+        return click.option(*names, default=None, hidden=hidden, **from_environment, **more)
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(
+            (
+                option("--address", variable="KOKUBAN_ADDRESS", help="Where the server is. [127.0.0.1:7420]"),
+                option("--agent", variable="KOKUBAN_AGENT", help="Who calls."),
+                option("--roles", variable="KOKUBAN_ROLES", help="Roles to call with, by commas."),
+                option("--board", variable="KOKUBAN_BOARD", help="The board. [main]"),
+                option(
+                    "--timeout",
+                    "timeout_s",
+                    variable="KOKUBAN_TIMEOUT",
+                    type=click.FloatRange(min=0, min_open=True),
+                    metavar="SECONDS",
+                    help="The most that a call may take. [30]",
+                ),
+                option(
+                    "--json/--no-json",
+                    "as_json",
+                    variable="KOKUBAN_JSON",
+                    help="Answer in JSON, lists and watches in one line for each item.",
+                ),
+            )
+        ):
+            command = one(command)
+        return command
+
+    return add
+
+
+def connected(command: Callable[..., None]) -> Callable[..., Any]:
+    """Give a command that is called with a Connection first, and whose refusals become one line and an exit code."""
+
+    @connection_options(hidden=True)
+    @click.pass_context
+    @functools.wraps(command)
+    def run(context: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - click's own
+        own = Connection(**{one.name: options.pop(one.name) for one in fields(Connection)})
+        connection = own.over(context.obj) if isinstance(context.obj, Connection) else own
+        from kokuban_client.errors import KokubanError  # noqa: PLC0415 - `--help` does not need it
+
+        try:
+            command(connection, **options)
+        except KokubanError as error:
+            context.exit(_tell(error, as_json=bool(connection.as_json)))
+        except BrokenPipeError:
+            # Whoever reads our output has seen enough. Python would complain once more when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(0)
+
+    return run
+
+
+def _tell(error: KokubanError, *, as_json: bool) -> int:
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    click.echo(_printing.error_json(error) if as_json else f"kokuban: {_printing.error_line(error)}", err=True)
+    return exit_code(error)
+
+
+def exit_code(error: KokubanError) -> int:
+    """Give the exit code of an error."""
+    from kokuban_client import errors  # noqa: PLC0415 - as above
+
+    match error:
+        case errors.Conflict():
+            kind = "conflict"
+        case errors.NotFound():
+            kind = "missing"
+        case errors.Refused():
+            kind = "refused"
+        case errors.Unavailable():
+            kind = "unavailable"
+        case errors.OutcomeUnknown():
+            kind = "outcome unknown"
+        case _:
+            kind = "anything else"
+    return EXIT_CODES[kind]

@@ -1,0 +1,276 @@
+"""What the commands print: short lines for people, JSON for machines. Text from the board cannot steer a terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+from kokuban_client.types import (
+    Binary,
+    Bookmark,
+    Content,
+    Entry,
+    EntryChange,
+    Json,
+    Reset,
+    SnapshotComplete,
+    SnapshotEntry,
+    Status,
+    Text,
+    WatchItem,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kokuban_client.errors import KokubanError
+
+_PREVIEW_CHARACTERS_MAX = 100
+_JSON_STRING_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+
+_NOT_PRINTABLE_ASCII = re.compile("[^ -~]")
+
+# Control, format (direction overrides, invisible characters), surrogate, private and unassigned characters, and the two
+# separators that some programs take for the end of a line.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def escaped(text: str, *, keep_lines: bool = False) -> str:
+    r"""Give text that a terminal shows and does not obey: `\x1b` for an escape, and so on."""
+    kept = "\n\t" if keep_lines else ""
+    return "".join(
+        character if character in kept or unicodedata.category(character) not in _UNSAFE else _spelled(character)
+        for character in text
+    )
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def value_text(content: Content | None) -> str:
+    """Give a value for people, over as many lines as it has."""
+    match content:
+        case Text(text):
+            return escaped(text, keep_lines=True)
+        case Json(raw):
+            return escaped(raw, keep_lines=True)
+        case Binary(data, media_type):
+            return f"({len(data)} bytes of {escaped(media_type)}; --raw gives them)"
+        case None:
+            return "(no value)"
+
+
+def value_preview(content: Content | None) -> str:
+    """Give the beginning of a value on one line."""
+    text = escaped(value_text(content))
+    return text if len(text) <= _PREVIEW_CHARACTERS_MAX else text[: _PREVIEW_CHARACTERS_MAX - 1] + "…"
+
+
+def raw_bytes(content: Content | None) -> bytes:
+    """Give a value's exact bytes, for files and pipes."""
+    match content:
+        case Text(text) | Json(text):
+            return text.encode()
+        case Binary(data, _):
+            return data
+        case None:
+            return b""
+
+
+def entry_line(entry: Entry) -> str:
+    """Give an entry on one line."""
+    return f"{entry.revision}  {escaped(entry.path)}  {escaped(entry.author)}  {value_preview(entry.content)}"
+
+
+def change_line(change: EntryChange) -> str:
+    """Give a change on one line."""
+    entry = change.entry
+    actors = ", ".join(dict.fromkeys(escaped(act.agent) for act in change.acts)) or escaped(entry.author) or "-"
+    reasons = "; ".join(dict.fromkeys(escaped(act.reason) for act in change.acts if act.reason))
+    shown = value_preview(entry.content) if entry.content is not None else ""
+    parts = [str(entry.revision), change.type.value, f"{escaped(entry.region)}/{escaped(entry.path)}", f"by {actors}"]
+    return "  ".join([*parts, *([f"({reasons})"] if reasons else []), *([shown] if shown else [])])
+
+
+def watch_line(item: WatchItem) -> str:
+    """Give what a watch tells, on one line."""
+    match item:
+        case EntryChange():
+            return change_line(item)
+        case SnapshotEntry(entry):
+            return f"{entry.revision}  there  {escaped(entry.region)}/{escaped(entry.path)}  {value_preview(entry.content)}"
+        case SnapshotComplete():
+            return "-- that was there; changes follow"
+        case Bookmark(token):
+            return f"-- nothing new up to {token}"
+        case Reset(cause):
+            return f"-- {cause}: forget the lines above, a new snapshot follows"
+
+
+def written_line(written: Written) -> str:
+    """Give what a write did, on one line."""
+    replayed = "  (had been committed before)" if written.replayed else ""
+    return f"{written.revision}{replayed}"
+
+
+def status_lines(status: Status, address: str) -> list[str]:
+    """Give a server's state, one fact a line."""
+    size = f"{status.size_bytes} bytes" + (f" of {status.size_bytes_max}" if status.size_bytes_max else "")
+    facts = [
+        ("server", f"{status.server_version} at {address}"),
+        ("store", f"{status.store_kind} {status.store_version}".strip()),
+        ("size", size),
+        ("revision", str(status.revision)),
+        ("history", f"from {status.compacted_revision}"),
+        *([("leader", status.leader)] if status.leader else []),
+        ("time", _time(status.store_time) or "-"),
+    ]
+    return [f"{name:<9} {escaped(text)}" for name, text in facts]
+
+
+def error_line(error: KokubanError) -> str:
+    """Give an error on one line: reason, message, facts."""
+    return escaped(str(error))
+
+
+# For machines. Everything outside ASCII is escaped, so these lines are safe to show as well.
+
+
+def entry_json(entry: Entry) -> str:
+    """Give an entry as one line of JSON."""
+    return _object(
+        {
+            "region": entry.region,
+            "path": entry.path,
+            "revision": str(entry.revision),
+            "create_revision": entry.create_revision,
+            "sequence": entry.sequence,
+            "author": entry.author,
+            "create_time": _time(entry.create_time),
+            "update_time": _time(entry.update_time),
+            "expire_time": _time(entry.expire_time),
+            "metadata": dict(entry.metadata),
+            "token": entry.token or None,
+        },
+        entry.content,
+    )
+
+
+def change_json(change: EntryChange) -> str:
+    """Give a change as one line of JSON."""
+    acts = [
+        {
+            "agent": act.agent,
+            "request_id": act.request_id,
+            "reason": act.reason,
+            "traceparent": act.traceparent,
+            "unconditional": act.unconditional,
+        }
+        for act in change.acts
+    ]
+    head = _members({"kind": "change", "type": change.type.value, "previous_revision": change.previous_revision})
+    return f'{{{head},"acts":{_dump(acts)},"entry":{entry_json(change.entry)}}}'
+
+
+def watch_json(item: WatchItem, token: str) -> str:
+    """Give what a watch tells as one line of JSON; `token` is where another watch could go on after it."""
+    resume = _members({"resume_token": token or None})
+    match item:
+        case EntryChange():
+            return f"{change_json(item)[:-1]},{resume}}}"
+        case SnapshotEntry(entry):
+            return f'{{"kind":"snapshot_entry","entry":{entry_json(entry)},{resume}}}'
+        case SnapshotComplete():
+            return f'{{"kind":"snapshot_complete",{resume}}}'
+        case Bookmark():
+            return f'{{"kind":"bookmark",{resume}}}'
+        case Reset(cause):
+            return f"{{{_members({'kind': 'reset', 'cause': cause})},{resume}}}"
+
+
+def written_json(written: Written) -> str:
+    """Give what a write did as one line of JSON."""
+    return _dump(
+        {
+            "region": written.region,
+            "path": written.path,
+            "revision": str(written.revision),
+            "sequence": written.sequence,
+            "commit_time": _time(written.commit_time),
+            "replayed": written.replayed,
+            "request_id": written.request_id,
+            "token": written.token,
+        }
+    )
+
+
+def status_json(status: Status, address: str) -> str:
+    """Give a server's state as one line of JSON."""
+    return _dump(
+        {
+            "address": address,
+            "server_version": status.server_version,
+            "store_kind": status.store_kind,
+            "store_version": status.store_version,
+            "token": status.token,
+            "revision": str(status.revision),
+            "compacted_revision": status.compacted_revision,
+            "store_time": _time(status.store_time),
+            "size_bytes": status.size_bytes,
+            "size_bytes_max": status.size_bytes_max or None,
+            "leader": status.leader or None,
+        }
+    )
+
+
+def error_json(error: KokubanError) -> str:
+    """Give an error as one line of JSON."""
+    return _dump(
+        {
+            "error": {
+                "code": error.code,
+                "reason": error.reason,
+                "message": error.message,
+                "facts": dict(error.facts),
+                "request_id": error.request_id or None,
+            }
+        }
+    )
+
+
+def _object(facts: dict[str, object], content: Content | None) -> str:
+    match content:
+        case Text(text):
+            value = f'"form":"text","value":{_dump(text)}'
+        case Json(raw):
+            value = f'"form":"json","value":{_one_line(raw)}'
+        case Binary(data, media_type):
+            encoded = base64.b64encode(data).decode()
+            value = _members({"form": "binary", "media_type": media_type, "value": encoded})
+        case None:
+            value = '"form":null,"value":null'
+    return f"{{{_members(facts)},{value}}}"
+
+
+def _one_line(raw: str) -> str:
+    """Give a JSON text without spaces between its parts and without characters outside ASCII, every digit kept."""
+    dense = _JSON_STRING_OR_SPACE.sub(lambda found: found[1] or "", raw)
+    # Such characters stand inside strings only, where this spelling means the same.
+    return _NOT_PRINTABLE_ASCII.sub(lambda found: _dump(found[0])[1:-1], dense)
+
+
+def _members(facts: dict[str, object]) -> str:
+    return _dump(facts)[1:-1]
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+
+
+def _time(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,520 @@
+"""The answers that are not what was asked for: one class for each reason that a server can give.
+
+Act on the class, or on `reason` and `facts`; never on the message, which is for people. A reason that this library does not
+know comes as the class of its status code.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from kokuban_client.types import Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class KokubanError(Exception):
+    """An answer that is not what was asked for.
+
+    `code` is the name of the gRPC status code, `reason` the machine-readable reason (empty where none was given), `facts`
+    what goes with the reason, `retry_after_s` how long the server asks to wait.
+    """
+
+    REASON: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        reason: str = "",
+        facts: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason or self.REASON
+        self.facts: Mapping[str, str] = dict(facts or {})
+        self.retry_after_s = retry_after_s
+        self.sent_request_id = ""
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{name}={value}" for name, value in sorted(self.facts.items()))
+        head = self.reason or self.code
+        # A server's message may begin with its reason; once is enough for the reader.
+        said = self.message.removeprefix(f"{head}: ") or head
+        return f"{head}: {said}" + (f" ({facts})" if facts else "")
+
+    def __reduce__(self) -> tuple[Callable[..., KokubanError], tuple[object, ...]]:
+        return _again, (type(self), self.message, self.code, self.reason, dict(self.facts), self.retry_after_s)
+
+    @property
+    def field(self) -> str:
+        """The request's field that the answer is about, or an empty text."""
+        return self.facts.get("field", "")
+
+    @property
+    def request_id(self) -> str:
+        """The id of the commit that was answered so, or an empty text if it was no commit."""
+        return self.facts.get("request_id", self.sent_request_id)
+
+
+def _again(
+    kind: type[KokubanError],
+    message: str,
+    code: str,
+    reason: str,
+    facts: Mapping[str, str],
+    retry_after_s: float | None,
+) -> KokubanError:
+    return kind(message, code=code, reason=reason, facts=facts, retry_after_s=retry_after_s)
+
+
+class Conflict(KokubanError):  # noqa: N818 - an answer, not an error of ours; so are those below
+    """Somebody else was faster. Nothing was written; nothing is retried unless asked for (`Board.update`)."""
+
+    @property
+    def region(self) -> str:
+        """The region of the entry that was fought over."""
+        return self.facts.get("region", "")
+
+    @property
+    def path(self) -> str:
+        """The path of the entry that was fought over."""
+        return self.facts.get("path", "")
+
+    @property
+    def expected(self) -> Revision | None:
+        """The revision that the loser believed in."""
+        return self._revision("expected_revision")
+
+    @property
+    def actual(self) -> Revision | None:
+        """The revision that is there, or of the deletion; None if there never was one or it may not be known."""
+        return self._revision("actual_revision")
+
+    @property
+    def exists(self) -> bool | None:
+        """Whether the entry is there now, where that is told."""
+        told = self.facts.get("exists")
+        return None if told is None else told == "true"
+
+    @property
+    def winner_agent(self) -> str:
+        """The agent that was faster, or an empty text where that may not be known."""
+        return self.facts.get("winner_agent", "")
+
+    @property
+    def winner_request_id(self) -> str:
+        """The id of the commit that was faster."""
+        return self.facts.get("winner_request_id", "")
+
+    @property
+    def winner_traceparent(self) -> str:
+        """The W3C trace context of the commit that was faster."""
+        return self.facts.get("winner_traceparent", "")
+
+    @property
+    def winner_time(self) -> datetime | None:
+        """When the winner's commit was stamped."""
+        told = self.facts.get("winner_time_ms", "")
+        return datetime.fromtimestamp(int(told) / 1000, UTC) if told.isdecimal() else None
+
+    def _revision(self, fact: str) -> Revision | None:
+        number = self.facts.get(fact, "")
+        return Revision(int(number), self.facts.get("epoch", "")) if number.isdecimal() and int(number) else None
+
+
+class Refused(KokubanError):  # noqa: N818 - as above
+    """The server will not do it, and sending the same again will not help."""
+
+
+class InvalidRequest(Refused):
+    """The request itself is wrong; `field` names where."""
+
+
+class AccessRefused(Refused):
+    """The caller may not do this, or did not say who it is."""
+
+
+class HistoryLost(Refused):
+    """What is needed to go on without a gap is not there. Read anew, then go on from the new token."""
+
+
+class Unavailable(KokubanError):  # noqa: N818 - as above
+    """The service cannot answer now. Nothing was done, or only something was read."""
+
+
+class DeadlineExceeded(Unavailable):
+    """The time given for the call ran out, and nothing was written."""
+
+
+class Unreachable(Unavailable):
+    """No server was reached. Nothing was sent."""
+
+
+class ClientClosed(Unavailable):
+    """The client was closed, before or during the call."""
+
+
+class ServerFault(KokubanError):  # noqa: N818 - as above
+    """Something is broken at the server. After a commit: the same `request_id` sent again tells whether it holds."""
+
+
+class RevisionMismatch(Conflict):
+    """`at` does not hold: the entry moved on, or is gone. Read again and decide again."""
+
+    REASON = "REVISION_MISMATCH"
+
+
+class AlreadyExists(Conflict):
+    """`must_not_exist` does not hold."""
+
+    REASON = "ALREADY_EXISTS"
+
+
+class Contended(Conflict):
+    """The server planned the commit several times and somebody else was faster each time. Nothing was written."""
+
+    REASON = "CONTENDED"
+
+
+class NotFound(KokubanError):  # noqa: N818 - as above
+    """There is no such thing, or the caller may not know of it."""
+
+    REASON = "NOT_FOUND"
+
+
+class MalformedRequest(InvalidRequest):
+    """The bytes are not what the method takes."""
+
+    REASON = "MALFORMED_REQUEST"
+
+
+class FieldRequired(InvalidRequest):
+    """A field without default is not given, or is of a kind that the server does not know."""
+
+    REASON = "FIELD_REQUIRED"
+
+
+class FieldInvalid(InvalidRequest):
+    """A field's value is not of the form or within the range that it must have."""
+
+    REASON = "FIELD_INVALID"
+
+
+class RegionRequired(InvalidRequest):
+    """No region is named."""
+
+    REASON = "REGION_REQUIRED"
+
+
+class RegionInvalid(InvalidRequest):
+    """The region is not `kind:id` with a known kind."""
+
+    REASON = "REGION_INVALID"
+
+
+class PathRequired(InvalidRequest):
+    """No path is named where one entry is meant."""
+
+    REASON = "PATH_REQUIRED"
+
+
+class PathInvalid(InvalidRequest):
+    """The path has an empty segment, `.`, `..`, a control character, or is not in normal form C."""
+
+    REASON = "PATH_INVALID"
+
+
+class PathTooLong(InvalidRequest):
+    """The path has too many bytes."""
+
+    REASON = "PATH_TOO_LONG"
+
+
+class PathTooDeep(InvalidRequest):
+    """The path has too many segments."""
+
+    REASON = "PATH_TOO_DEEP"
+
+
+class PreconditionRequired(InvalidRequest):
+    """The writer did not say what it believes, or was unconditional where the region wants a belief."""
+
+    REASON = "PRECONDITION_REQUIRED"
+
+
+class PreconditionInvalid(InvalidRequest):
+    """The precondition does not fit this mutation."""
+
+    REASON = "PRECONDITION_INVALID"
+
+
+class TokenInvalid(InvalidRequest):
+    """A token or revision is not one that a server gave out."""
+
+    REASON = "TOKEN_INVALID"
+
+
+class PageTokenInvalid(InvalidRequest):
+    """The page token is not from a listing with these fields."""
+
+    REASON = "PAGE_TOKEN_INVALID"
+
+
+class RequestIdRequired(InvalidRequest):
+    """The commit has no request id."""
+
+    REASON = "REQUEST_ID_REQUIRED"
+
+
+class RequestIdInvalid(InvalidRequest):
+    """The request id is not a UUID of version 7 in canonical lower-case spelling."""
+
+    REASON = "REQUEST_ID_INVALID"
+
+
+class ValueRequired(InvalidRequest):
+    """A put that creates an entry has no value."""
+
+    REASON = "VALUE_REQUIRED"
+
+
+class ValueTooLarge(InvalidRequest):
+    """One value has too many bytes."""
+
+    REASON = "VALUE_TOO_LARGE"
+
+
+class ValueNotJson(InvalidRequest):
+    """What should be JSON is not one JSON text, or has a name twice."""
+
+    REASON = "VALUE_NOT_JSON"
+
+
+class JsonTooDeep(InvalidRequest):
+    """The JSON is nested too deep."""
+
+    REASON = "JSON_TOO_DEEP"
+
+
+class MetadataInvalid(InvalidRequest):
+    """There are too many metadata pairs, or one of them is empty or too long."""
+
+    REASON = "METADATA_INVALID"
+
+
+class ExpiryInvalid(InvalidRequest):
+    """The expiry is past, too near, too far, or finer than a millisecond."""
+
+    REASON = "EXPIRY_INVALID"
+
+
+class MaskInvalid(InvalidRequest):
+    """The update mask names something that a put has not, or names nothing."""
+
+    REASON = "MASK_INVALID"
+
+
+class TooManyItems(InvalidRequest):
+    """A list is longer than its limit."""
+
+    REASON = "TOO_MANY_ITEMS"
+
+
+class CommitTooLarge(InvalidRequest):
+    """The values of a commit together have too many bytes."""
+
+    REASON = "COMMIT_TOO_LARGE"
+
+
+class DuplicateKey(InvalidRequest):
+    """The same entry is named twice."""
+
+    REASON = "DUPLICATE_KEY"
+
+
+class CredentialRequired(AccessRefused):
+    """The call carries no credential."""
+
+    REASON = "CREDENTIAL_REQUIRED"
+
+
+class CredentialInvalid(AccessRefused):
+    """The credential is malformed, or given more than once."""
+
+    REASON = "CREDENTIAL_INVALID"
+
+
+class RoleRequired(AccessRefused):
+    """The method needs a role that the caller has not."""
+
+    REASON = "ROLE_REQUIRED"
+
+
+class WriteForbidden(AccessRefused):
+    """The caller may read this region but not write it."""
+
+    REASON = "WRITE_FORBIDDEN"
+
+
+class ValueTypeMismatch(Refused):
+    """The entry's value is not of the kind that the mutation computes with."""
+
+    REASON = "VALUE_TYPE_MISMATCH"
+
+
+class NumberOutOfRange(Refused):
+    """The sum would leave 64 bits signed."""
+
+    REASON = "NUMBER_OUT_OF_RANGE"
+
+
+class ValueFull(Refused):
+    """The computed value would be too large or too deep."""
+
+    REASON = "VALUE_FULL"
+
+
+class RequestIdReused(Refused):
+    """The request id belongs to a commit with other arguments. Nothing was written."""
+
+    REASON = "REQUEST_ID_REUSED"
+
+
+class RequestIdExpired(Refused):
+    """The request id is older than the server remembers, or too far ahead of its time. Nothing was written."""
+
+    REASON = "REQUEST_ID_EXPIRED"
+
+
+class TokenFromAnotherStore(HistoryLost):
+    """A token or revision was given out by another store, or before a restore."""
+
+    REASON = "TOKEN_FROM_ANOTHER_STORE"
+
+
+class HistoryCompacted(HistoryLost):
+    """The store no longer keeps the history that was asked for."""
+
+    REASON = "HISTORY_COMPACTED"
+
+
+class WatchGap(HistoryLost):
+    """The store lost or may have lost a change."""
+
+    REASON = "WATCH_GAP"
+
+
+class TokenAheadOfStore(Refused):
+    """A token is newer than anything the store has written."""
+
+    REASON = "TOKEN_AHEAD_OF_STORE"
+
+
+class ResponseTooLarge(Refused):
+    """The answer would be too large. Ask for fewer entries."""
+
+    REASON = "RESPONSE_TOO_LARGE"
+
+
+class StoreFull(Refused):
+    """The store has no room. Reads and deletes still work."""
+
+    REASON = "STORE_FULL"
+
+
+class TooManyRequests(Unavailable):
+    """The server has as many calls in hand as it takes. Nothing was done."""
+
+    REASON = "TOO_MANY_REQUESTS"
+
+
+class StoreUnavailable(Unavailable):
+    """The store does not answer or has no quorum. Nothing was written."""
+
+    REASON = "STORE_UNAVAILABLE"
+
+
+class ServerDraining(Unavailable):
+    """The server is about to stop. Nothing was done."""
+
+    REASON = "SERVER_DRAINING"
+
+
+class WatchTooSlow(Unavailable):
+    """The reader did not keep up. A watch of this library resumes by itself."""
+
+    REASON = "WATCH_TOO_SLOW"
+
+
+class DeadlineTooShort(DeadlineExceeded):
+    """The call's deadline passed before anything was done."""
+
+    REASON = "DEADLINE_TOO_SHORT"
+
+
+class OutcomeUnknown(KokubanError):  # noqa: N818 - as above
+    """Whether the commit holds is not known. Send it again with the same `request_id` to learn it."""
+
+    REASON = "OUTCOME_UNKNOWN"
+
+
+class StoreCorrupt(ServerFault):
+    """A stored record cannot be read. The server's log names it."""
+
+    REASON = "STORE_CORRUPT"
+
+
+class InternalFault(ServerFault):
+    """A fault of the server. Its log has the details under the fact `incident`."""
+
+    REASON = "INTERNAL"
+
+
+def _leaves(kind: type[KokubanError]) -> dict[str, type[KokubanError]]:
+    own = {kind.REASON: kind} if "REASON" in vars(kind) and kind.REASON else {}
+    for below in kind.__subclasses__():
+        own |= _leaves(below)
+    return own
+
+
+BY_REASON: Mapping[str, type[KokubanError]] = _leaves(KokubanError)
+"""The class of each reason."""
+
+BY_CODE: Mapping[str, type[KokubanError]] = {
+    "ABORTED": Conflict,
+    "ALREADY_EXISTS": Conflict,
+    "NOT_FOUND": NotFound,
+    "INVALID_ARGUMENT": InvalidRequest,
+    "UNAUTHENTICATED": AccessRefused,
+    "PERMISSION_DENIED": AccessRefused,
+    "FAILED_PRECONDITION": Refused,
+    "OUT_OF_RANGE": Refused,
+    "RESOURCE_EXHAUSTED": Refused,
+    "UNIMPLEMENTED": Refused,
+    "UNAVAILABLE": Unavailable,
+    "CANCELLED": Unavailable,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "UNKNOWN": ServerFault,
+    "INTERNAL": ServerFault,
+    "DATA_LOSS": ServerFault,
+}
+"""The class of each status code, for answers whose reason is not known."""
+
+
+def error_for(
+    code: str,
+    message: str,
+    *,
+    reason: str = "",
+    facts: Mapping[str, str] | None = None,
+    retry_after_s: float | None = None,
+) -> KokubanError:
+    """Give the error for an answer: by its reason if that is known, else by its status code."""
+    kind = BY_REASON.get(reason) or BY_CODE.get(code, KokubanError)
+    return kind(message, code=code, reason=reason, facts=facts, retry_after_s=retry_after_s)

@@ -1,0 +1,617 @@
+# Made by client/unasync.py from the asynchronous module of the same name. Do not edit.
+"""The client and its boards: reading, writing, listing, watching."""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from kokuban_client import _wire
+from kokuban_client._identity import Identity
+from kokuban_client._retry import CONFLICTS, Deadline
+from kokuban_client._transaction import Changes
+from kokuban_client.errors import AlreadyExists, NotFound, RequestIdExpired, RevisionMismatch, TokenFromAnotherStore
+from kokuban_client.sync import _channel
+from kokuban_client.sync._calls import Calls
+from kokuban_client.sync._watch import Watch
+from kokuban_client.types import (
+    KEEP,
+    Batch,
+    CommitResult,
+    Consistency,
+    Content,
+    Entry,
+    EntryChange,
+    EntryKey,
+    Freshness,
+    Keep,
+    Revision,
+    Snapshot,
+    Status,
+    WatchStart,
+    Written,
+    content_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
+    from types import TracebackType
+    from typing import Self
+
+_Answer = TypeVar("_Answer")
+
+_UPDATE_ATTEMPTS_MAX = 100
+
+
+class _Nothing(enum.Enum):
+    NOTHING = "nothing"
+
+
+NOTHING = _Nothing.NOTHING
+"""No value to begin with: None would be one."""
+
+
+def connect(
+    address: str | None = None,
+    *,
+    agent: str | None = None,
+    roles: Sequence[str] | None = None,
+    timeout_s: float = 30.0,
+    wait_for_ready: bool = True,
+) -> Client:
+    """Give a client of the server at an address, to be used with `with`; it connects at the first call.
+
+    `address`, `agent` and `roles` default to `KOKUBAN_ADDRESS` (else 127.0.0.1:7420), `KOKUBAN_AGENT` and `KOKUBAN_ROLES`.
+    `timeout_s` is the time that a call may take, retries included, where the call does not say otherwise. With
+    `wait_for_ready` a server that cannot be reached is waited for until then, without it the call fails at once.
+    Raises ValueError if no agent is named.
+    """
+    if not timeout_s > 0:
+        raise ValueError("timeout_s must be above 0")
+    return Client(Identity.of(address, agent, roles), timeout_s=timeout_s, wait_for_ready=wait_for_ready)
+
+
+class Client:
+    """One agent's connection to a server. Made by `connect`; closed on leaving `with`, or by `close`."""
+
+    def __init__(self, identity: Identity, *, timeout_s: float, wait_for_ready: bool) -> None:
+        self._identity = identity
+        self._calls = Calls(identity, timeout_s=timeout_s, wait_for_ready=wait_for_ready)
+
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._identity.address
+
+    @property
+    def agent(self) -> str:
+        """Who calls."""
+        return self._identity.agent
+
+    def board(self, board: str) -> Board:
+        """Give a board by its id. Asks the server nothing."""
+        return Board(self._calls, board)
+
+    def status(self, *, timeout_s: float | None = None) -> Status:
+        """Say how the server and its store are."""
+        answer = self._calls.call(lambda link: link.admin.GetStatus, _wire.status_request(), timeout_s=timeout_s)
+        return _wire.status(answer)
+
+    def compact(self, before: str, *, timeout_s: float | None = None) -> int:
+        """Forget the store's history before a token; give the number up to which it is forgotten. For operators."""
+        answer = self._calls.call(lambda link: link.admin.Compact, _wire.compact_request(before), timeout_s=timeout_s)
+        return answer.compacted_revision
+
+    def close(self) -> None:
+        """Close the connections. Calls in flight end with ClientClosed, or OutcomeUnknown if they were writing."""
+        self._calls.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Board:
+    """One project's blackboard.
+
+    Every method takes `timeout_s` for the whole call, retries included, and raises what `kokuban_client.errors` lists.
+    Calls that write take `reason`, which the history shows, and `request_id`: a commit is repeated under its id until its
+    outcome is known, and giving the id of an earlier one that ended with OutcomeUnknown finds out what became of it.
+    """
+
+    def __init__(self, calls: Calls, board: str) -> None:
+        self._calls = calls
+        self._board = board
+
+    @property
+    def id(self) -> str:
+        """The board's id."""
+        return self._board
+
+    @property
+    def token(self) -> str:
+        """The newest state that this client has written to this board, or an empty text."""
+        return self._calls.tokens.carried(self._board)
+
+    # Reading
+
+    def get(
+        self,
+        region: str,
+        path: str,
+        *,
+        consistency: Consistency = Freshness.STRONG,
+        timeout_s: float | None = None,
+    ) -> Entry:
+        """Read an entry; raises NotFound if there is none that may be read."""
+
+        def read(demand: Consistency) -> Entry:
+            request = _wire.get_request(self._board, region, path, self._demand(demand))
+            answer = self._calls.call(lambda link: link.board.GetEntry, request, timeout_s=timeout_s)
+            return _wire.entry(answer.entry, answer.token)
+
+        return self._read(read, consistency)
+
+    def find(
+        self,
+        region: str,
+        path: str,
+        *,
+        consistency: Consistency = Freshness.STRONG,
+        timeout_s: float | None = None,
+    ) -> Entry | None:
+        """Read an entry, or give None if there is none that may be read."""
+        try:
+            return self.get(region, path, consistency=consistency, timeout_s=timeout_s)
+        except NotFound:
+            return None
+
+    def get_many(
+        self,
+        keys: Iterable[EntryKey | tuple[str, str]],
+        *,
+        consistency: Consistency = Freshness.STRONG,
+        timeout_s: float | None = None,
+    ) -> Batch:
+        """Read up to 100 entries, given as (region, path), in one consistent cut."""
+        named = list(keys)
+
+        def read(demand: Consistency) -> Batch:
+            request = _wire.batch_get_request(self._board, named, self._demand(demand))
+            answer = self._calls.call(lambda link: link.board.BatchGetEntries, request, timeout_s=timeout_s)
+            return _wire.batch(answer)
+
+        return self._read(read, consistency)
+
+    def list(
+        self,
+        region: str,
+        path: str = "",
+        *,
+        consistent: bool = False,
+        consistency: Consistency = Freshness.STRONG,
+        omit_values: bool = False,
+        page_size: int = 0,
+        timeout_s: float | None = None,
+    ) -> Listing:
+        """Give the entries at and below a path, in order, read page by page while they are iterated over.
+
+        Each page is one consistent cut; with `consistent` the whole listing is. `timeout_s` is for each page.
+        """
+        return Listing(
+            self,
+            region,
+            path,
+            consistent=consistent,
+            consistency=consistency,
+            omit_values=omit_values,
+            page_size=page_size,
+            timeout_s=timeout_s,
+        )
+
+    def history(
+        self, region: str, path: str, *, limit: int | None = None, timeout_s: float | None = None
+    ) -> tuple[EntryChange, ...]:
+        """Give an entry's kept history, newest first; `timeout_s` is for each page that must be read."""
+        changes: list[EntryChange] = []
+        page_token = ""
+        while limit is None or len(changes) < limit:
+            left = 0 if limit is None else min(limit - len(changes), 1000)
+            # A page token belongs to a listing with these very fields, so the page size may not shrink on the way.
+            page_size = left if limit is not None and not page_token and limit <= 1000 else 0  # noqa: PLR2004 - the API's
+            request = _wire.revisions_request(self._board, region, path, page_size=page_size, page_token=page_token)
+            answer = self._calls.call(lambda link: link.board.ListRevisions, request, timeout_s=timeout_s)
+            changes += map(_wire.change, answer.revisions)
+            page_token = answer.next_page_token
+            if not page_token:
+                break
+        return tuple(changes[:limit])
+
+    def watch(
+        self,
+        *targets: tuple[str, str] | str,
+        start: WatchStart | str,
+        omit_values: bool = False,
+        bookmarks: bool = False,
+        on_gap: Literal["raise", "relist"] = "raise",
+        give_up_after_s: float | None = 300.0,
+    ) -> Watch:
+        """Give the changes at and below up to 16 targets: each a (region, path), or a region.
+
+        `start` is NOW, SNAPSHOT (what is there first, then changes) or a token. A broken stream is resumed by itself,
+        without gap or repeat. Where that cannot be, the reason is raised; with `on_gap="relist"` a Reset is given instead,
+        and then a new snapshot. A Reset also comes when a snapshot broke off halfway. A server that stays away for longer
+        than `give_up_after_s` raises Unavailable.
+        """
+        return Watch(
+            self._calls,
+            self._board,
+            [(target, "") if isinstance(target, str) else target for target in targets],
+            start,
+            omit_values=omit_values,
+            bookmarks=bookmarks,
+            on_gap=on_gap,
+            give_up_after_s=give_up_after_s,
+        )
+
+    # Writing
+
+    def put(
+        self,
+        region: str,
+        path: str,
+        value: object,
+        *,
+        at: Revision | None = None,
+        must_not_exist: bool = False,
+        unconditional: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | timedelta | None = None,
+        expire_time: datetime | None = None,
+        mask: Sequence[str] | None = None,
+        reason: str = "",
+        retry_of: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Create or change an entry, believing exactly one of `at`, `must_not_exist`, `unconditional`.
+
+        The value is `str` for text; dict, list, number, bool or None for JSON; `Binary` for bytes; `KEEP` for what is there.
+        Without `mask` the put changes only what is given. Raises TypeError or ValueError before anything is sent if the
+        belief is missing or the value cannot be written; RevisionMismatch or AlreadyExists if somebody was faster, and that
+        is never retried here.
+        """
+        content: Content | Keep = KEEP if value is KEEP else content_of(value)
+        mutation = _wire.put(
+            region,
+            path,
+            content,
+            at=at,
+            must_not_exist=must_not_exist,
+            unconditional=unconditional,
+            metadata=metadata,
+            ttl=ttl,
+            expire_time=expire_time,
+            mask=mask,
+        )
+        result = self._commit([mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path, None if isinstance(content, Keep) else content)
+
+    def delete(
+        self,
+        region: str,
+        path: str,
+        *,
+        at: Revision | None = None,
+        unconditional: bool = False,
+        reason: str = "",
+        retry_of: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Delete an entry, believing exactly one of `at`, `unconditional`."""
+        mutation = _wire.delete(region, path, at=at, unconditional=unconditional)
+        result = self._commit([mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path)
+
+    def increment(
+        self,
+        region: str,
+        path: str,
+        by: int = 1,
+        *,
+        reason: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Add to a whole number, made from 0 if there is none. The result's `value` is the sum."""
+        mutation = _wire.increment(region, path, by)
+        result = self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path)
+
+    def append(
+        self,
+        region: str,
+        path: str,
+        *items: object,
+        reason: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Append JSON values to a list, made empty if there is none. The result's `value` is the whole list."""
+        mutation = _wire.append_to_list(region, path, items)
+        result = self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path)
+
+    def add_to_set(
+        self,
+        region: str,
+        path: str,
+        *items: object,
+        reason: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Append those JSON values to a list that it does not hold yet. The result's `value` is the whole list."""
+        mutation = _wire.add_to_set(region, path, items)
+        result = self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path)
+
+    def merge_patch(
+        self,
+        region: str,
+        path: str,
+        patch: object,
+        *,
+        at: Revision,
+        reason: str = "",
+        retry_of: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Apply a JSON merge patch (RFC 7396) to the entry as it was at a revision. The result's `value` is what it made."""
+        mutation = _wire.merge_patch(region, path, patch, at)
+        result = self._commit([mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s)
+        return _wire.written(result, region, path)
+
+    def update(
+        self,
+        region: str,
+        path: str,
+        fn: Callable[[Any], object],
+        *,
+        merge: Callable[[Any, Any, Any], object] | None = None,
+        create: object = NOTHING,
+        attempts: int = _UPDATE_ATTEMPTS_MAX,
+        reason: str = "",
+        timeout_s: float | None = None,
+    ) -> Written:
+        """Read an entry, let `fn` make its new value, and write that on top of exactly what was read.
+
+        When somebody else was faster, the entry is read again and `fn` called again on what is there now; with `merge`, `fn`
+        is called once and then `merge(base, theirs, mine)`, where base is what `mine` was made from. `create` is the value
+        to begin with where there is no entry; without it NotFound is raised. Metadata and expiry stay as they are.
+
+        Raises the last conflict after that many attempts, or when `timeout_s` is over; the time that `fn` and `merge` take
+        does not count. What they raise ends the update.
+        """
+        if attempts < 1:
+            raise ValueError("attempts must be 1 or more")
+        deadline = Deadline.after(self._calls.timeout_s if timeout_s is None else timeout_s, _channel.now_s())
+        base: object = NOTHING
+        mine: object = NOTHING
+        previous, lost = "", 0
+        while True:
+            entry = self._read_for_update(region, path, create, deadline)
+            started_s = _channel.now_s()
+            # Each reader of the value gets one of its own: a function that changes what it is given spoils nobody's base.
+            if merge is None or mine is NOTHING:
+                mine = _channel.settled(fn(_value_or(entry, create)))
+            else:
+                mine = _channel.settled(merge(base, _value_or(entry, create), mine))
+            base = _value_or(entry, create)
+            deadline = deadline.later_by(_channel.now_s() - started_s)
+            try:
+                return self.put(
+                    region,
+                    path,
+                    mine,
+                    at=entry.revision if entry else None,
+                    must_not_exist=entry is None,
+                    reason=reason,
+                    retry_of=previous,
+                    timeout_s=_left_s(deadline),
+                )
+            except (RevisionMismatch, AlreadyExists) as conflict:
+                lost += 1
+                previous = conflict.request_id
+                wait_s = CONFLICTS.delay_s(lost)
+                if lost >= attempts or wait_s >= deadline.left_s(_channel.now_s()):
+                    raise
+            _channel.pause(wait_s)
+
+    def _read_for_update(self, region: str, path: str, create: object, deadline: Deadline) -> Entry | None:
+        try:
+            return self.get(region, path, timeout_s=_left_s(deadline))
+        except NotFound:
+            if create is NOTHING:
+                raise
+            return None
+
+    def commit(
+        self,
+        *,
+        reason: str = "",
+        retry_of: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """Give a commit to be filled inside `with` and sent as one atomic act on leaving it without an error."""
+        return Transaction(self, reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s)
+
+    def _commit(
+        self,
+        mutations: Sequence[_wire.Mutation],
+        preconditions: Sequence[_wire.EntryPrecondition] = (),
+        *,
+        reason: str,
+        retry_of: str = "",
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> CommitResult:
+        calls = self._calls
+        identity = request_id or calls.ids.new()
+        corrected = request_id is not None
+        while True:
+            request = _wire.commit_request(
+                self._board, identity, mutations, preconditions, reason=reason, retry_of=retry_of
+            )
+            try:
+                answer = calls.call(lambda link: link.board.Commit, request, timeout_s=timeout_s, request_id=identity)
+            except RequestIdExpired as refused:
+                # The id was made just now, so it is our clock that is wrong, and nothing was written under this id.
+                store_time_ms = refused.facts.get("store_time_ms", "")
+                if corrected or not store_time_ms.isdecimal():
+                    raise
+                calls.ids.follow(int(store_time_ms))
+                identity, corrected = calls.ids.new(), True
+                continue
+            result = _wire.commit_result(answer, identity)
+            calls.tokens.wrote(self._board, result.revision, result.token)
+            return result
+
+    def _demand(self, consistency: Consistency) -> _wire.ReadConsistency:
+        return _wire.consistency_message(consistency, self.token)
+
+    def _read(self, read: Callable[[Consistency], _Answer], consistency: Consistency) -> _Answer:
+        """Read; where the store has been replaced since the carried token was given, forget the token and read strongly."""
+        carried = self.token
+        try:
+            return read(consistency)
+        except TokenFromAnotherStore:
+            if consistency is not Freshness.SESSION:
+                raise
+            self._calls.tokens.drop(self._board, carried)
+            return read(Freshness.STRONG)
+
+
+class Listing:
+    """Entries at and below a path, read page by page while they are iterated over. Iterate once."""
+
+    def __init__(
+        self,
+        board: Board,
+        region: str,
+        path: str,
+        *,
+        consistent: bool,
+        consistency: Consistency,
+        omit_values: bool,
+        page_size: int,
+        timeout_s: float | None,
+    ) -> None:
+        self._on = board
+        self._region = region
+        self._path = path
+        self._consistent = consistent
+        self._consistency = consistency
+        self._omit_values = omit_values
+        self._page_size = page_size
+        self._timeout_s = timeout_s
+        self._entries: deque[Entry] = deque()
+        self._page_token = ""
+        self._read_all = False
+        self._token = ""
+
+    @property
+    def token(self) -> str:
+        """The state that the first page was read at; a watch that starts after it continues the listing. Empty before."""
+        return self._token
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Entry:
+        while not self._entries:
+            if self._read_all:
+                raise StopIteration
+            self._next_page()
+        return self._entries.popleft()
+
+    def _next_page(self) -> None:
+        if self._consistent and self._token:
+            self._consistency = Snapshot(self._token)
+        answer = self._on._read(self._page, self._consistency)  # noqa: SLF001 - the board's own listing
+        self._entries.extend(_wire.entry(message, answer.token) for message in answer.entries)
+        self._token = self._token or answer.token
+        self._page_token = answer.next_page_token
+        self._read_all = not self._page_token
+
+    def _page(self, demand: Consistency) -> _wire.ListEntriesResponse:
+        board = self._on
+        request = _wire.list_request(
+            board.id,
+            self._region,
+            self._path,
+            page_size=self._page_size,
+            page_token=self._page_token,
+            consistency=board._demand(demand),  # noqa: SLF001 - as above
+            omit_values=self._omit_values,
+        )
+        return board._calls.call(  # noqa: SLF001 - as above
+            lambda link: link.board.ListEntries, request, timeout_s=self._timeout_s
+        )
+
+
+class Transaction(Changes):
+    """One atomic commit in the making. Filled inside `with`; sent on leaving it, unless by an error."""
+
+    def __init__(
+        self, board: Board, *, reason: str, retry_of: str, request_id: str | None, timeout_s: float | None
+    ) -> None:
+        super().__init__()
+        self._on = board
+        self._reason = reason
+        self._retry_of = retry_of
+        self._request_id = request_id
+        self._timeout_s = timeout_s
+        self._result: CommitResult | None = None
+
+    @property
+    def result(self) -> CommitResult:
+        """What became of the commit; raises RuntimeError if nothing was committed."""
+        if self._result is None:
+            raise RuntimeError("nothing has been committed")
+        return self._result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self.is_empty:
+            mutations, preconditions = self.close()
+            self._result = self._on._commit(  # noqa: SLF001 - the board's own commit
+                mutations,
+                preconditions,
+                reason=self._reason,
+                retry_of=self._retry_of,
+                request_id=self._request_id,
+                timeout_s=self._timeout_s,
+            )
+
+
+def _left_s(deadline: Deadline) -> float:
+    return max(deadline.left_s(_channel.now_s()), 0.001)
+
+
+def _value_or(entry: Entry | None, create: object) -> Any:  # noqa: ANN401 - text, parsed JSON, or Binary
+    return copy.deepcopy(create) if entry is None else entry.value

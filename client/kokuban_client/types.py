@@ -1,0 +1,346 @@
+"""What the library gives and takes: values, entries, changes, results. Plain, immutable, without the wire."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Mapping  # noqa: TC003 - so that the hints below can be resolved at run time
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - as above
+from typing import Any, TypeAlias
+
+_EPOCH = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One written state of one entry: a number, and the life of the store that gave it. Spelled `41@00c0ffee00c0ffee`."""
+
+    number: int
+    epoch: str
+
+    def __str__(self) -> str:
+        return f"{self.number}@{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Revision:
+        """Read the form that `str` gives; raises ValueError for anything else."""
+        number, at, epoch = text.partition("@")
+        if not at or not number.isascii() or not number.isdigit() or not _EPOCH.fullmatch(epoch):
+            raise ValueError(f"not a revision: {text!r}; one looks like 41@00c0ffee00c0ffee")
+        return cls(int(number), epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A value that is text. A plain `str` given as a value means the same."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A value that is JSON, as its exact text. A dict, list, number, bool or None given as a value is written compactly."""
+
+    raw: str
+
+    def parse(self) -> Any:  # noqa: ANN401 - JSON holds anything
+        """Give the parsed value, made anew at each call so that changing it changes nothing here."""
+        return json.loads(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A value that is bytes with a media type, for instance `image/png`."""
+
+    data: bytes
+    media_type: str
+
+
+Content: TypeAlias = Text | Json | Binary
+
+
+class Keep(enum.Enum):
+    """The one thing a put can be given instead of a value: keep the value that is there."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+def content_of(value: object) -> Content:
+    """Give the form in which a Python value is written.
+
+    `str` becomes text; dict, list, tuple, int, float, bool and None become JSON. Raises TypeError for bytes without a media
+    type and for what JSON cannot hold, ValueError for a number that JSON cannot spell.
+    """
+    match value:
+        case Text() | Json() | Binary():
+            return value
+        case str():
+            return Text(value)
+        case bytes() | bytearray() | memoryview():
+            raise TypeError("bytes need a media type: Binary(data, media_type)")
+        case _:
+            return Json(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """Give compact JSON, or raise: a name that is not a string would otherwise be turned into one silently."""
+    _refuse_other_names(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _refuse_other_names(value: object) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"a name in a JSON object must be a string, not {name!r}")
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_names(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, (dict, list, tuple)):
+                _refuse_other_names(item)
+
+
+def value_of(content: Content | None) -> Any:  # noqa: ANN401 - text, parsed JSON, or Binary
+    """Give the Python value of a content: `str`, parsed JSON, or the `Binary` itself."""
+    match content:
+        case Text():
+            return content.text
+        case Json():
+            return content.parse()
+        case _:
+            return content
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What holds a content and can show it as a Python value."""
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - text, parsed JSON, or Binary
+        """The content as `str`, parsed JSON, or `Binary`; None where there is none. JSON is parsed anew at each call."""
+        return value_of(self._content())
+
+    @property
+    def json_text(self) -> str:
+        """The exact JSON text, in which every digit is kept. Raises TypeError if the content is not JSON."""
+        content = self._content()
+        if not isinstance(content, Json):
+            raise TypeError("this is not JSON")
+        return content.raw
+
+    def _content(self) -> Content | None:
+        raise NotImplementedError  # pragma: no cover - each holder has one
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """One entry's name: its region (`shared:plan`) and its path there (`task_1/step_2`)."""
+
+    region: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.region}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(_Holding):
+    """A value at a path, with what is known about it."""
+
+    region: str
+    path: str
+    revision: Revision
+    create_revision: int
+    sequence: int
+    content: Content | None
+    create_time: datetime
+    update_time: datetime
+    expire_time: datetime | None
+    author: str
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    token: str = ""
+    """The state that this entry was read at. Empty for an entry that came by a watch, which has a token of its own."""
+
+    @property
+    def key(self) -> EntryKey:
+        """The entry's name."""
+        return EntryKey(self.region, self.path)
+
+    def _content(self) -> Content | None:
+        return self.content
+
+
+class ChangeType(enum.StrEnum):
+    """What a change did to its entry."""
+
+    PUT = "put"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who did something, and why."""
+
+    agent: str
+    request_id: str
+    reason: str
+    traceparent: str
+    unconditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """One state in an entry's history, as a watch and a history tell it."""
+
+    type: ChangeType
+    entry: Entry
+    previous_revision: int
+    acts: tuple[Act, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MutationResult(_Holding):
+    """What became of one mutation. Content is there for those that compute one (`increment` and its kin)."""
+
+    sequence: int
+    content: Content | None
+
+    def _content(self) -> Content | None:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The commit holds, durably. `revision` is the state of every entry that it wrote."""
+
+    token: str
+    revision: Revision
+    commit_time: datetime
+    replayed: bool
+    request_id: str
+    results: tuple[MutationResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written(_Holding):
+    """One entry was written (or deleted). Give `revision` back as `at` to write on top of exactly this state."""
+
+    region: str
+    path: str
+    revision: Revision
+    sequence: int
+    content: Content | None
+    """What was written, or what the server computed. None for a delete, for a put that kept the value, and for a computed
+    value that a replay can no longer tell."""
+    commit_time: datetime
+    replayed: bool
+    request_id: str
+    token: str
+
+    def _content(self) -> Content | None:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Several entries in one consistent cut: those that are there, and the keys of those that are not."""
+
+    entries: tuple[Entry, ...]
+    missing: tuple[EntryKey, ...]
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a server and its store are."""
+
+    server_version: str
+    store_kind: str
+    store_version: str
+    token: str
+    revision: Revision
+    compacted_revision: int
+    store_time: datetime | None
+    size_bytes: int
+    size_bytes_max: int
+    """0 if the store has no limit."""
+    leader: str
+
+
+class Freshness(enum.StrEnum):
+    """How fresh a read must be, where no token is needed to say it."""
+
+    STRONG = "strong"
+    """Everything that was committed before the request was sent."""
+    SESSION = "session"
+    """At least everything that this client has written to the board."""
+    LOCAL = "local"
+    """Whatever the server has at hand; may be stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A state at least as fresh as a token."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Exactly the state that a token names, while the store keeps it."""
+
+    token: str
+
+
+Consistency: TypeAlias = Freshness | AtLeast | Snapshot
+
+
+class WatchStart(enum.Enum):
+    """Where a watch begins, if not after a token."""
+
+    NOW = "now"
+    SNAPSHOT = "snapshot"
+
+
+NOW = WatchStart.NOW
+SNAPSHOT = WatchStart.SNAPSHOT
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntry:
+    """An entry that was there when the watch began."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotComplete:
+    """Everything that was there has been given; what follows is changes."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing is outstanding up to this token. Given only when bookmarks are asked for."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Forget what this watch has told so far: a new snapshot follows. `cause` is the reason why."""
+
+    cause: str
+
+
+WatchItem: TypeAlias = EntryChange | SnapshotEntry | SnapshotComplete | Bookmark | Reset

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import kokuban_client
+from kokuban_client import _board, _watch, errors, sync, types
+
+PUBLIC = {
+    "KEEP", "NOW", "SNAPSHOT", "AlreadyExists", "AtLeast", "Binary", "Board", "Bookmark", "ChangeType", "Client",
+    "CommitResult", "Conflict", "Entry", "EntryChange", "EntryKey", "Freshness", "HistoryLost", "Json", "KokubanError",
+    "Listing", "NotFound", "OutcomeUnknown", "Refused", "Reset", "Revision", "RevisionMismatch", "Snapshot",
+    "SnapshotComplete", "SnapshotEntry", "Status", "Text", "Transaction", "Unavailable", "Watch", "Written", "connect",
+}  # fmt: skip
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(kokuban_client.__all__) == PUBLIC
+
+
+def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
+    homes = [vars(module) for module in (types, errors, _watch, _board)]
+    for name in PUBLIC:
+        assert getattr(kokuban_client, name) is next(home[name] for home in homes if name in home)
+
+
+def test_the_client_for_threads_has_the_same_methods_under_plain_names() -> None:
+    for name in ("Client", "Board", "Listing", "Transaction", "Watch"):
+        ours = {method for method in dir(getattr(kokuban_client, name)) if not method.startswith("_")}
+        theirs = {method for method in dir(getattr(sync, name)) if not method.startswith("_")}
+        assert {"close" if method == "aclose" else method for method in ours} == theirs
+
+
+def test_the_client_for_threads_is_made_from_the_one_that_stands() -> None:
+    script = Path(kokuban_client.__file__).parent.parent / "unasync.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_importing_the_package_loads_neither_grpc_nor_protobuf() -> None:
+    code = "import sys, kokuban_client; print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'google', 'kokuban')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
