@@ -317,8 +317,9 @@ class BoardStoreSuite:
         before = revision
         if state == "overwritten":
             revision = await commit(store, Put(b"k", b"2"))
+        deleted = 0
         if state in {"deleted", "created again"}:
-            await commit(store, DeleteKey(b"k"))
+            deleted = await commit(store, DeleteKey(b"k"))
             revision = created = 0
         if state == "created again":
             revision = created = await commit(store, Put(b"k", b"3"))
@@ -330,6 +331,8 @@ class BoardStoreSuite:
             (CreatedAt(b"k", other), False),
             (NoneBelow(b"k"), revision == 0),
         ]
+        if deleted:
+            checks += [(AtRevision(b"k", deleted), False), (CreatedAt(b"k", deleted), False)]
         if before:
             checks += [(AtRevision(b"k", before), before == revision), (CreatedAt(b"k", before), before == created)]
         if revision:
@@ -776,6 +779,18 @@ class BoardStoreSuite:
                 if not events:  # the batch that ended the wait only said how far the watch has come
                     events = [event for batch in await follow(watch, start) for event in batch.events]
                 assert [(event.value, event.revision) for event in events] == [(b"%d" % n, start)]
+
+    async def test_a_watch_goes_from_the_past_into_the_present_without_a_gap(self, store: BoardStore) -> None:
+        start = await present(store)
+        revisions = [await commit(store, Put(b"k", b"%d" % n)) for n in range(5)]
+        async with aclosing(store.watch([b"k"], start)) as watch:
+            batches = await follow(watch, revisions[-1])
+            assert batches[-1].revision <= await present(store)
+            for n in range(5):
+                revisions.append(await commit(store, Put(b"k", b"%d" % n)))
+                batches += await follow(watch, revisions[-1])
+        self._no_gaps(batches)
+        assert [event.revision for batch in batches for event in batch.events] == revisions
 
     async def test_a_watch_gives_only_its_prefixes_and_each_event_once(self, store: BoardStore) -> None:
         start = await present(store)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # what several folders of tests use
 sys.path.insert(0, str(Path(__file__).parent))  # tests are not a package; the suites are imported by name
 pytest.register_assert_rewrite("board_store_suite")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from board_store_suite import BoardStoreSuite, TurnedClock
-from etcd_server import EtcdServer
 
 from kokuban_server.adapters.etcd.settings import EtcdSettings
 from kokuban_server.adapters.etcd.store import EtcdStore
 from kokuban_server.core.change_set import ChangeSet, DeleteRange
+from tests.etcd_server import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 from board_store_suite import DEADLINE_S, BoardStoreSuite, TurnedClock, commit, present, values
 
 from kokuban_server.adapters.memory import MemoryStore
-from kokuban_server.core.change_set import Put
+from kokuban_server.core.change_set import DeleteKey, Put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,14 @@ class TestMemoryStore(BoardStoreSuite):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()
+
+
+async def test_compaction_forgets_keys_that_are_gone() -> None:
+    store = MemoryStore(TurnedClock())
+    await commit(store, Put(b"k", b"v"))
+    await store.compact(await commit(store, DeleteKey(b"k")), DEADLINE_S)
+    assert not store._history._versions
+    assert not store._history._keys
 
 
 class SleeplessSelector(selectors.DefaultSelector):

@@ -451,6 +451,19 @@ async def test_a_lease_lapses_though_nobody_touches_the_store(tmp_path: Path) ->
     await store.close()
 
 
+async def test_a_lease_that_is_being_ended_can_neither_be_renewed_nor_used(store: SqliteStore) -> None:
+    lease = await store.grant_lease(60_000, DEADLINE_S)
+    await commit(store, Put(b"k", b"v", lease.id))
+    ending = asyncio.create_task(store.revoke_lease(lease.id, DEADLINE_S))
+    while not store._writer.connection.in_transaction:  # noqa: ASYNC110 - a fact without an event
+        await asyncio.sleep(0)
+    with pytest.raises(LeaseLost):
+        await store.renew_lease(lease.id, DEADLINE_S)
+    with pytest.raises(LeaseLost):
+        await commit(store, Put(b"l", b"v", lease.id))
+    await ending
+
+
 async def test_after_a_restart_a_lease_has_its_whole_time_again(harness: SqliteHarness) -> None:
     store = await harness.open()
     lease = await store.grant_lease(5_000, DEADLINE_S)

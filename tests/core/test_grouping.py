@@ -138,6 +138,8 @@ def test_ranges_that_overlap_do_not_travel_together_if_one_is_written() -> None:
     assert not _together(deletes, ChangeSet((), (), (DeleteRange(b"b", b"d"),)))
     assert not _together(deletes, ChangeSet((NoneBelow(b"b/"),)))
     assert not _together(ChangeSet((NoneBelow(b"b/"),)), deletes)
+    assert not _together(ChangeSet((Absent(b"b"),)), deletes)
+    assert not _together(deletes, ChangeSet((Absent(b"b"),)))
     assert _together(deletes, ChangeSet((), (), (DeleteRange(b"c", b"d"),)))
     assert _together(ChangeSet((NoneBelow(b"b"),)), ChangeSet((NoneBelow(b"b/"),)))
 
