@@ -1,0 +1,161 @@
+"""The figures: what each compares, and what it must reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from .processes import Load, Running, Workplace
+
+
+class Side(NamedTuple):
+    """One of the two things that a figure compares."""
+
+    what: str
+    load: Load
+    programs: tuple[Running, ...]
+    """What answers the load: server, store."""
+
+
+class Scale(NamedTuple):
+    """How much is prepared."""
+
+    few_entries: int
+    many_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: ours over theirs."""
+
+    name: str
+    what: str
+    must: float
+    aim: float
+    sides: Callable[[Workplace, Scale], Awaitable[tuple[Side, Side]]]
+    better: Literal["higher", "lower"] = "higher"
+    measure: Literal["rate", "median_s"] = "rate"
+
+    def reaches(self, value: float, bound: float) -> bool:
+        """Say whether a value is as good as the bound."""
+        return value >= bound if self.better == "higher" else value <= bound
+
+
+async def _commits_and_echo(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server, echo = await place.kokuban("sqlite:"), await place.echo()
+    ours = await place.load("unary_commits", server.address)
+    theirs = await place.load("unary_commits", echo.address)
+    return Side("Commit on sqlite", ours, (server,)), Side("bare echo", theirs, (echo,))
+
+
+def _on_etcd(
+    what: str, ours: str, theirs: str, **parameters: object
+) -> Callable[[Workplace, Scale], Awaitable[tuple[Side, Side]]]:
+    async def sides(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+        etcd = await place.etcd()
+        server = await place.kokuban(f"etcd://{etcd.address}")
+        return (
+            Side(f"{what} on etcd", await place.load(ours, server.address, **parameters), (server, etcd)),
+            Side("etcd alone", await place.load(theirs, etcd.address), (etcd,)),
+        )
+
+    return sides
+
+
+async def _growth(place: Workplace, scale: Scale) -> tuple[Side, Side]:
+    many = await _filled(place, scale.many_entries)
+    few = await _filled(place, scale.few_entries)
+    return many, few
+
+
+async def _filled(place: Workplace, entries: int) -> Side:
+    """Fill a store through a server, end the server, and start another on what is there."""
+    folder: Path = place.folder / f"entries-{entries}"
+    revisions = f"{folder}.revisions"
+    filling = await place.kokuban(f"sqlite:{folder}")
+    load = await place.load("filling", filling.address, revisions=revisions, entries=entries)
+    await load.run(entries)
+    await place.stop(filling.process)
+    server = await place.kokuban(f"sqlite:{folder}")
+    writers = await place.load("random_commits", server.address, revisions=revisions)
+    return Side(f"{entries:,} entries", writers, (server,))
+
+
+async def _watch_fanout(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server, echo = await place.kokuban("sqlite:"), await place.echo()
+    ours = await place.load("fan_out", server.address, in_flight=16)
+    theirs = await place.load("bare_streams", echo.address)
+    return Side("events on sqlite", ours, (server,)), Side("bare streams", theirs, (echo,))
+
+
+async def _hot_counter(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server = await place.kokuban("sqlite:")
+    hot = await place.load("increments", server.address, entries=1)
+    spread = await place.load("increments", server.address, entries=64)
+    return Side("one entry", hot, (server,)), Side("64 entries", spread, (server,))
+
+
+FIGURES = (
+    Figure(
+        "commit_unary_vs_echo_sqlite",
+        "unary commits/s on sqlite, 64 in flight, over calls/s of a bare echo of the same bytes",
+        0.4,
+        0.7,
+        _commits_and_echo,
+    ),
+    Figure(
+        "commit_unary_vs_raw_etcd",
+        "unary commits/s on etcd, 64 in flight, over single compare-and-swap transactions/s on that etcd",
+        0.7,
+        1.1,
+        _on_etcd("Commit", "unary_commits", "raw_swaps"),
+    ),
+    Figure(
+        "commit_stream_vs_raw_etcd",
+        "commits/s on 16 CommitStreams of 4 in flight, over single compare-and-swap transactions/s, 64 in flight",
+        1.0,
+        1.8,
+        _on_etcd("CommitStream", "stream_commits", "raw_swaps"),
+    ),
+    Figure(
+        "commit_batch_vs_raw_etcd",
+        "entries/s in commits of 32, 64 in flight, over single compare-and-swap transactions/s",
+        2.0,
+        5.0,
+        _on_etcd("Commit of 32", "unary_commits", "raw_swaps", puts=32),
+    ),
+    Figure(
+        "get_strong_vs_raw_etcd",
+        "strong GetEntry/s, 64 in flight, over linearizable ranges of one key/s on that etcd",
+        0.6,
+        1.1,
+        _on_etcd("GetEntry", "strong_gets", "raw_gets"),
+    ),
+    Figure(
+        "commit_growth_1m",
+        "median time of a commit to a random entry, 8 in flight, with 1,000,000 entries over 1,000",
+        1.5,
+        1.15,
+        _growth,
+        better="lower",
+        measure="median_s",
+    ),
+    Figure(
+        "watch_fanout",
+        "events/s from one writer of 16 in flight to 200 watches, over messages/s that a bare server sends on 200 streams",
+        0.5,
+        1.0,
+        _watch_fanout,
+    ),
+    Figure(
+        "hot_counter",
+        "increments/s of 64 writers on one entry over 64 writers on 64 entries (sqlite)",
+        0.5,
+        1.0,
+        _hot_counter,
+    ),
+)

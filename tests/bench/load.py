@@ -1,0 +1,62 @@
+"""A load generator: a process that has one workload, and does a number of its operations for each line that it reads.
+
+    python -m bench.load WORKLOAD ADDRESS PARAMETERS
+
+It writes one JSON line when it is ready and one with a measurement for each number, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import grpc
+import uvloop
+
+from .commits import Increments, StreamCommits, UnaryCommits
+from .growth import Filling, RandomCommits
+from .raw_etcd import RawGets, RawSwaps
+from .reads import StrongGets
+from .watching import BareStreams, FanOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .measurement import Workload
+
+WORKLOADS: dict[str, Callable[..., Workload]] = {
+    "unary_commits": UnaryCommits,
+    "stream_commits": StreamCommits,
+    "increments": Increments,
+    "strong_gets": StrongGets,
+    "raw_swaps": RawSwaps,
+    "raw_gets": RawGets,
+    "fan_out": FanOut,
+    "bare_streams": BareStreams,
+    "filling": Filling,
+    "random_commits": RandomCommits,
+}
+
+
+async def main(name: str, address: str, parameters: str) -> None:
+    """Work until the input ends."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        workload = WORKLOADS[name](channel, **json.loads(parameters))
+        await workload.prepare()
+        _say({"ready": True})
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            gc.collect()
+            _say((await workload.run(int(line)))._asdict())
+
+
+def _say(fact: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(fact) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(*sys.argv[1:]))
