@@ -8,6 +8,7 @@ import click
 
 from kokuban_client.cli import _commands
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
+from kokuban_client.demo.command import demo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 _PLUGINS = "kokuban.commands"
 _PLUGIN_HELP = {
     "serve": "Run a server.",
-    "demo": "Show what a board does, with a server and agents of its own.",
     "backup": "Copy a store into a file.",
     "restore": "Make a store from a backup.",
 }
@@ -90,6 +90,7 @@ for _command in (
     _commands.watch,
     _commands.history,
     _commands.status,
+    demo,
 ):
     kokuban.add_command(_command)
 

@@ -1,0 +1,74 @@
+"""The command `kokuban demo`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NEEDED = ("kokuban_server", "rich")
+
+
+@click.command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--store", help="Where the demo's own server keeps the board, as for `serve`. [a folder that is removed]")
+@click.option("--agents", type=click.IntRange(4, 16), default=4, show_default=True, help="How many sub-agents.")
+@click.option(
+    "--pace",
+    "pace_s",
+    type=click.FloatRange(0, 60),
+    default=0.3,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an agent takes for a file at least, in the place of a model's time.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def demo(
+    context: click.Context, *, paths: tuple[Path, ...], store: str | None, agents: int, pace_s: float, as_json: bool
+) -> None:
+    """Let a team of agents review Python code on one board.
+
+    PATH is a file or folder of Python code; without it, packages of Python's own library are reviewed. A server of the
+    demo's own is started, and agents as processes. They share a plan and totals, two race for one entry, one is killed in
+    the middle of its work. In the end all of it is proved: exit code 0 only if the whole proof holds.
+    """
+    for package in _NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise click.ClickException(f"the demo needs {package}, and it is not here: pip install 'kokuban[server]'")
+    from kokuban_client.demo import running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
+    from kokuban_client.demo.sources import NothingToReviewError, choose  # noqa: PLC0415 - as above
+    from kokuban_client.demo.supervisor import DemoFailedError  # noqa: PLC0415 - as above
+
+    as_json = as_json or bool(context.find_root().params.get("as_json"))
+    try:
+        with _ended_politely():
+            outcome = running.run(choose(paths), store=store, agents=agents, pace_s=pace_s)
+    except NothingToReviewError as error:
+        raise click.UsageError(str(error)) from error
+    except DemoFailedError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(outcome.to_json(), indent=2))
+    else:
+        running.print_report(outcome, sys.stdout, kept_in=store)
+    context.exit(0 if outcome.is_proved else 1)
+
+
+@contextlib.contextmanager
+def _ended_politely() -> Iterator[None]:
+    """Make SIGTERM like Ctrl-C: the agents and the server are ended before we are."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,178 @@
+"""The demo as it is run: real processes, a real server, and a proof at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.etcd_server import EtcdServer
+
+KOKUBAN = [sys.executable, "-c", "import sys; from kokuban_client.cli import main; sys.exit(main())"]
+BOUND_S = 60.0
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*KOKUBAN, "demo", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+
+
+def report(*arguments: str) -> dict[str, Any]:
+    done = run("--json", "--pace", "0", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)  # the report is all there is on standard output
+    return told
+
+
+def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
+    assert told["proved"] is True
+    assert len(told["checks"]) == 9
+    assert all(check["holds"] for check in told["checks"])
+    assert told["totals"] == told["recount"] == totals
+    assert sum(agent.get("files", 0) for agent in told["agents"]) == totals["files"]
+    assert (told["crash"]["agent"], told["crash"]["exit_code"]) == ("reviewer-2", -signal.SIGKILL)
+    assert told["crash"]["finished_by"] not in {"reviewer-2", "supervisor", ""}
+    (race,) = [one for one in told["conflicts"] if one["path"] == "race/charter"]
+    assert {race["winner"], race["loser"]} == {"reviewer-1", "reviewer-3"}
+    assert told["top_findings"][0]["kind"] == "unreadable-file"
+
+
+def test_a_run_in_memory_is_proved(code: Path, totals: dict[str, int]) -> None:
+    told = report("--store", "memory:", str(code))
+    check_report(told, totals)
+    assert len(told["agents"]) == 4
+
+
+def test_a_run_on_a_store_used_before_is_not_confused_by_it(code: Path, totals: dict[str, int], tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'store'}"
+    first = report("--store", store, str(code))
+    second = report("--store", store, "--agents", "6", str(code))
+    check_report(first, totals)
+    check_report(second, totals)
+    assert first["run"] != second["run"]
+    assert len(second["agents"]) == 6
+
+
+@pytest.mark.etcd
+def test_a_run_on_etcd_is_proved(code: Path, totals: dict[str, int], etcd: EtcdServer) -> None:
+    store = f"etcd://{etcd.members[0].endpoint}/demo"
+    first = report("--store", store, str(code))
+    check_report(first, totals)
+    assert first["store"].startswith("etcd")
+    check_report(report("--store", store, str(code)), totals)
+
+
+def test_one_file_is_enough(code: Path) -> None:
+    told = report("--store", "memory:", str(code / "imports.py"))
+    assert told["totals"]["unused-import"] == 1
+    assert told["crash"]["label"] == "imports.py"
+
+
+def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'store'}"
+    done = run("--pace", "0", "--store", store, str(code), NO_COLOR="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✓") == 9
+    assert "✗" not in done.stdout
+    assert "Proved: all 9 checks hold" in done.stdout
+    assert f"kokuban serve --store {store}" in done.stdout
+    assert "reviewer-2 killed (SIGKILL)" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_what_cannot_be_run_is_said_at_once(tmp_path: Path) -> None:
+    nothing = run(str(tmp_path))
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert "no Python file in" in nothing.stderr
+    few = run("--agents", "3")
+    assert (few.returncode, few.stdout) == (2, "")
+
+
+def test_a_server_that_does_not_start_is_said(code: Path) -> None:
+    done = run("--store", "no-such-store:", str(code))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the server ended while it started" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def working(code: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A demo whose agents are at work, and will be for a minute."""
+    process = subprocess.Popen(
+        [*KOKUBAN, "demo", "--pace", "60", "--store", "memory:", str(code)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"was faster than" in line:  # two agents at least are at work
+                break
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    _, left = psutil.wait_procs(processes, timeout=20)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process(working: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    children = psutil.Process(working.pid).children(recursive=True)
+    assert len(children) == 5  # a server and four agents
+    working.send_signal(number)
+    assert working.wait(20) == 130
+    wait_until_gone(children)
+
+
+def test_no_agent_outlives_a_supervisor_that_is_killed(working: subprocess.Popen[bytes]) -> None:
+    children = psutil.Process(working.pid).children(recursive=True)
+    agents = [process for process in children if "kokuban_client.demo.agent" in process.cmdline()]
+    (server,) = [process for process in children if process not in agents]
+    assert len(agents) == 4
+    working.kill()
+    try:
+        wait_until_gone(agents)
+    finally:
+        server.kill()  # it is a server like any other, and serves on
+
+
+def test_an_agent_that_fails_ends_the_run_with_its_last_words(working: subprocess.Popen[bytes]) -> None:
+    children = psutil.Process(working.pid).children(recursive=True)
+    (agent,) = [process for process in children if "reviewer-4" in process.cmdline()]
+    agent.kill()
+    assert working.stderr is not None
+    said = working.stderr.read()
+    assert working.wait(20) == 1
+    assert b"reviewer-4 ended by itself (-9)" in said
+    wait_until_gone(children)
+
+
+def test_a_run_without_its_server_can_still_be_interrupted(working: subprocess.Popen[bytes]) -> None:
+    children = psutil.Process(working.pid).children(recursive=True)
+    (server,) = [process for process in children if "serve" in process.cmdline()]
+    server.kill()
+    working.send_signal(signal.SIGINT)
+    assert working.wait(20) == 130
+    wait_until_gone(children)
