@@ -143,9 +143,10 @@ class Commits:
             return await self._commit_alone(attempt)
         except OutcomeUnknown as unknown:
             raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
-        except (StoreUnavailable, Contended) as refusal:  # they say that nothing was changed, which only the last try knows
+        except (StoreUnavailable, Contended) as refusal:
             if not attempt.in_doubt:
                 raise
+            # They say that nothing was changed; of the last try that is true.
             raise OutcomeUnknown(request.request_id, str(refusal)) from refusal
 
     def _prepare(self, principal: Principal, request: CommitRequest, deadline: float) -> _Attempt:
@@ -396,7 +397,6 @@ class Commits:
         target = attempts[0].steps[0].target
         mutations = [cast("Commuting", attempt.steps[0].mutation) for attempt in attempts]
         acts = tuple([attempt.act for attempt in attempts])
-        deadline = min(attempt.deadline for attempt in attempts)
         current = self._remembered(target.head)
         for _ in range(2):
             if current is None:

@@ -176,6 +176,11 @@ class Feed:
         """Everybody who is joined."""
         return {subscriber for joined in self._by_prefix.values() for subscriber in joined}
 
+    @property
+    def stands(self) -> bool:
+        """Whether the feed reads; not before its first reading, nor while it begins anew."""
+        return self._started.is_set()
+
     async def start(self) -> None:
         """Begin to read, if that has not begun; come back when the feed stands."""
         if self._runner is None:
@@ -191,7 +196,7 @@ class Feed:
 
     def join(self, subscriber: _Subscriber) -> bool:
         """Take the subscriber in from its revision on; not if the feed no longer keeps what it needs."""
-        if subscriber.after < self.floor:
+        if subscriber.after < self.floor or not self.stands:
             return False
         for change in self._recent:
             if change.revision > subscriber.after and change.head.startswith(subscriber.prefixes):
@@ -223,6 +228,11 @@ class Feed:
             except Refusal as refusal:  # what was missed cannot be had again: all are told, and the feed begins anew
                 self._started.clear()
                 self._end(refusal)
+            except Exception as fault:  # noqa: BLE001 - a supervisor: watchers must not wait for a feed that is no more
+                self._started.clear()
+                gap = WatchGap()
+                gap.__cause__ = fault  # for the log
+                self._end(gap)
             await asyncio.sleep(_RESTART_PAUSE_S)
 
     def _begin(self, revision: int) -> None:
@@ -322,11 +332,12 @@ class Watches:
         `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
         full. `deadline` is for what comes before the first part.
         """
-        left_s = max(0.0, deadline - asyncio.get_running_loop().time())
+        left_s = max(0.0, min(deadline - asyncio.get_running_loop().time(), limits.DEADLINE_S_DEFAULT))
         await self._access.enter(principal, board, left_s)
         opened = [(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets]
-        prefixes = tuple({keys.heads(region.prefix, path) for region, path in opened})
-        await self.feed.start()
+        opened = _apart(opened)
+        prefixes = tuple([keys.heads(region.prefix, path) for region, path in opened])
+        await self._stand(left_s)
         if isinstance(start, StartAfter):
             after = revision_of(start.token, self._store.epoch, "after")
             if after > self.feed.revision:
@@ -349,6 +360,17 @@ class Watches:
                 yield part
         finally:
             self.feed.leave(subscriber)
+
+    async def _stand(self, left_s: float) -> None:
+        """Come back when the feed stands. Raises what is wrong with the store, or that it does not answer in time."""
+        if self.feed.stands:
+            return
+        await self._store.read([keys.SECRET], STRONG, left_s)
+        try:
+            async with asyncio.timeout(left_s):
+                await self.feed.start()
+        except TimeoutError:
+            raise StoreUnavailable("its changes cannot be read") from None
 
     async def _snapshot(
         self, opened: Sequence[tuple[OpenRegion, str]], revision: int, deadline_s: float
@@ -397,18 +419,18 @@ class Watches:
             if subscriber.waiting:
                 changes = subscriber.take()
                 rest = subscriber.waiting
-                if not rest and subscriber.ended is None:
-                    complete = max(sent, self.feed.revision, changes[-1].revision)
-                elif not rest:  # the feed has begun anew since, beyond what this watch has missed
-                    complete = changes[-1].revision
-                elif rest[0].revision != changes[-1].revision:
+                if rest and rest[0].revision == changes[-1].revision:
+                    complete = None
+                elif rest or subscriber.ended is not None:
+                    # A feed that has ended for this watch may have begun anew since, beyond what was missed.
                     complete = changes[-1].revision
                 else:
-                    complete = None
+                    complete = max(sent, self.feed.revision, changes[-1].revision)
                 sent = complete or sent
                 yield WatchPart(changes=changes, revision=complete)
             elif subscriber.ended is not None:
-                raise _with_token(subscriber.ended, encode_token(self._store.epoch, sent))
+                ended = subscriber.ended
+                raise _with_token(ended, encode_token(self._store.epoch, sent)) from ended.__cause__
             elif self._draining:
                 yield WatchPart(revision=max(sent, self.feed.revision), going_away=True)
                 return
@@ -417,6 +439,16 @@ class Watches:
                 if subscriber.is_idle() and not self._draining:
                     sent = max(sent, self.feed.revision)
                     yield WatchPart(revision=sent)
+
+
+def _apart(opened: Sequence[tuple[OpenRegion, str]]) -> list[tuple[OpenRegion, str]]:
+    """Give the targets without those that lie inside another, so that a snapshot shows nothing twice."""
+    by_prefix = {keys.heads(region.prefix, path): (region, path) for region, path in opened}
+    return [
+        target
+        for prefix, target in by_prefix.items()
+        if not any(prefix.startswith(other) and prefix != other for other in by_prefix)
+    ]
 
 
 def _with_token(refusal: Refusal, token: str) -> Refusal:

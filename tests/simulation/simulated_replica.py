@@ -1,0 +1,140 @@
+"""A simulated server: the use cases over a faulty way to the store, with a clock of its own, that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kokuban_server.app.access import Access
+from kokuban_server.app.commits import Commits
+from kokuban_server.app.heads import Heads
+from kokuban_server.app.reads import Reads
+from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.upkeep import Upkeep
+from kokuban_server.app.watches import Watches
+from kokuban_server.core import limits
+from tests.simulation.simulated_store import FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+    from tests.simulation.simulated_store import RecordedStore, Weather
+
+_T = TypeVar("_T")
+BOARD = "board"
+START_MS = 1_800_000_000_000
+_DIGEST_KEY = b"the same for every server"
+_owner: ContextVar[SimulatedReplica] = ContextVar("replica")
+
+
+class ConnectionLost(Exception):  # noqa: N818 - what a client sees of a server that died
+    """The server is gone; nobody knows what it had done."""
+
+
+class SimulatedClock:
+    """A server's clock: the virtual time, off by a difference that may jump."""
+
+    def __init__(self, off_by_ms: int) -> None:
+        self.off_by_ms = off_by_ms
+
+    def now_ms(self) -> int:
+        return START_MS + int(asyncio.get_running_loop().time() * 1000) + self.off_by_ms
+
+
+class Tuning(NamedTuple):
+    """What the servers of one run are set to."""
+
+    window_ms: int
+    store_history_ms: int
+    cache_bytes: int
+    watch_events: int
+    upkeep_interval_s: float
+
+
+class SimulatedReplica:
+    """One life of a server."""
+
+    def __init__(
+        self, name: str, store: RecordedStore, off_by_ms: int, seed: str, weather: Weather, tuning: Tuning
+    ) -> None:
+        self.name = name
+        self.is_dead = False
+        self.complaints: list[str] = []
+        self._adopted = 0
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: a set's differs from run to run
+        self.clock = SimulatedClock(off_by_ms)
+        self.store = way = FaultyStore(store, self.clock, f"{seed}/{name}", weather)
+        self.time = StoreTime(way, self.clock)
+        access = Access(way, self.clock, frozenset({BOARD}))
+        heads = Heads(tuning.cache_bytes)
+        self.commits = Commits(way, access, heads, self.time, _DIGEST_KEY, tuning.window_ms)
+        self.reads = Reads(way, access, self.time)
+        self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
+        self.upkeep = Upkeep(
+            way,
+            self.time,
+            name,
+            lambda job, fault: self.complaints.append(f"{job}: {fault!r}"),
+            interval_s=tuning.upkeep_interval_s,
+            request_id_window_ms=tuning.window_ms,
+            store_history_ms=tuning.store_history_ms,
+        )
+
+    def start(self) -> None:
+        self.spawn(self.upkeep.run(), f"{self.name}/upkeep")
+
+    def spawn(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        """Run something as a part of this server: it, and every task it starts, dies with it."""
+        context = copy_context()
+        context.run(_owner.set, self)
+        return asyncio.get_running_loop().create_task(work, name=name, context=context)
+
+    async def call(self, work: Coroutine[Any, Any, _T], name: str, patience_s: float) -> _T:
+        """Have the server do something. Raises `ConnectionLost` if it dies, or the caller hangs up before it answers."""
+        if self.is_dead:
+            work.close()
+            raise ConnectionLost
+        task = self.spawn(work, name)
+        try:
+            await asyncio.wait({task}, timeout=patience_s)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if task.cancelled():
+            raise ConnectionLost
+        return task.result()
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        self._adopted += 1
+        task.set_name(
+            f"{self.name}~{self._adopted}"
+        )  # for those that are given none; asyncio's own names go on from run to run
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def die(self) -> None:
+        """End every task of the server, wherever it waits."""
+        self.is_dead = True
+        self.store.is_severed = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def dead(self) -> None:
+        """Wait until the server's last task is gone."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def adopting_task(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, _T] | Generator[Any, None, _T],
+    context: Any = None,  # noqa: ANN401 - contextvars.Context, as asyncio gives it
+) -> asyncio.Task[_T]:
+    """Make a task, as a loop's task factory, and give it to the server in whose name it was started."""
+    task: asyncio.Task[_T] = asyncio.Task(work, loop=loop, context=context)
+    owner = context.get(_owner) if context is not None else _owner.get(None)
+    if owner is not None:
+        owner.adopt(task)
+    return task

@@ -1,0 +1,201 @@
+"""What the simulation has found, each again in the smallest case that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kokuban_server.app.commits import CommitRequest
+from kokuban_server.app.reads import AskStrong
+from kokuban_server.app.watches import StartNow, StartSnapshot
+from kokuban_server.core import limits
+from kokuban_server.core.access import Principal, Role
+from kokuban_server.core.commit import MustNotExist, Put, TimeToLive, Unconditional
+from kokuban_server.core.entry import EntryState, Form, Value
+from kokuban_server.core.names import EntryKey, parse_region
+from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable, WatchGap
+from kokuban_server.core.revision import revision_of
+from kokuban_server.ports.board_store import STRONG
+from kokuban_server.records.codec import decode_entry
+from tests.simulation.broken_stores import LosesEvents
+from tests.simulation.simulated_agents import head_of
+from tests.simulation.simulated_replica import BOARD, START_MS, SimulatedReplica, Tuning, adopting_task
+from tests.simulation.simulated_store import FaultyStore, RecordedStore, Weather
+from tests.simulation.virtual_time import Deadlock, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+
+    from kokuban_server.app.commits import Committed
+    from kokuban_server.app.watches import WatchPart
+    from kokuban_server.core.change_set import ChangeSet
+
+TASK = parse_region("task:t1")
+KEY = EntryKey(TASK, "entry")
+WRITER = Principal("dev", "writer", frozenset({Role.MEMBER}), is_development=True)
+FAIR = Weather()
+
+
+def _server(store: RecordedStore, off_by_ms: int = 0, weather: Weather = FAIR) -> SimulatedReplica:
+    tuning = Tuning(limits.REQUEST_ID_WINDOW_MS, limits.STORE_HISTORY_MS, 1_000_000, 8_192, 1.0)
+    return SimulatedReplica("server", store, off_by_ms, "seed", weather, tuning)
+
+
+def _deadline() -> float:
+    return asyncio.get_running_loop().time() + 5.0
+
+
+async def _put(server: SimulatedReplica, number: int, put: Put, key: EntryKey = KEY) -> Committed:
+    now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000)
+    request = CommitRequest(BOARD, f"request-{number}", now_ms, b"%d" % number, (), ((key, put),), "", "", "")
+    return await server.commits.commit(WRITER, request, _deadline())
+
+
+def _text(text: str, ttl_ms: int = 0) -> Put:
+    return Put(Unconditional(), Value(Form.TEXT, text), None, TimeToLive(ttl_ms) if ttl_ms else None)
+
+
+def _in_virtual_time(main: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def prepared() -> None:
+        asyncio.get_running_loop().set_task_factory(adopting_task)
+        await main()
+
+    run(prepared())
+
+
+def test_a_loop_in_which_all_wait_for_each_other_is_a_deadlock() -> None:
+    async def wait_for_nobody() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock):
+        run(wait_for_nobody())
+
+
+class _FailsAfterLosing(FaultyStore):
+    """Loses the answer of the first commit of an entry, and cannot be reached for the next."""
+
+    commits = 0
+
+    async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+        revision = await super().commit(change, deadline_s)
+        self.commits += any(put.key == head_of(KEY) for put in change.puts)
+        if self.commits:
+            self.weather = Weather(not_sent=1.0)
+            raise OutcomeUnknown(detail="lost")
+        return revision
+
+
+def test_nothing_was_changed_is_not_said_of_a_commit_that_may_have_happened() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        server = _server(store)
+        server.commits._store = way = _FailsAfterLosing(store, server.clock, "seed", FAIR)
+        server.commits._access._store = way
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await _put(server, 1, _text("one"))
+        assert unknown.value.request_id == "request-1"
+        with pytest.raises(StoreUnavailable):  # of a commit that nothing is known to have become of, it is
+            await _put(server, 2, _text("two"))
+
+    _in_virtual_time(main)
+
+
+def test_a_read_is_answered_although_the_tick_of_store_time_was_lost() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        server = _server(store)
+        await _put(server, 1, _text("short", ttl_ms=1_000))
+        await asyncio.sleep(2)
+        server.store.weather = Weather(reply_lost=1.0)
+        entries = await server.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())
+        assert entries.missing == [KEY]
+
+    _in_virtual_time(main)
+
+
+def test_a_snapshot_of_a_server_whose_clock_is_fast_leaves_out_nothing_that_others_still_see() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        server, fast = _server(store), _server(store, off_by_ms=60_000)
+        await _put(server, 1, _text("short", ttl_ms=10_000))
+        parts = fast.watches.follow(WRITER, BOARD, [(TASK, "")], StartSnapshot(), _deadline())
+        shown = (await anext(parts)).entries or ()
+        await parts.aclose()
+        await fast.watches.close()
+        entries = await server.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())
+        assert [found.key for found in entries.found] == [key for key, _, _ in shown]
+
+    _in_virtual_time(main)
+
+
+def test_a_clock_that_is_set_back_while_the_sweeper_works_does_not_bury_what_still_lives() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        server = _server(store)
+        await _put(server, 1, _text("short", ttl_ms=10_000))
+        server.clock.off_by_ms = 60_000
+        sweep = asyncio.create_task(server.upkeep.sweep())
+        while server.time._ticking is None:  # noqa: ASYNC110 - looked at, not told
+            await asyncio.sleep(0.0001)
+        server.clock.off_by_ms = 0
+        await sweep
+        (record,) = (await store.read([head_of(KEY)], STRONG, 1)).records
+        assert record is not None
+        assert decode_entry(record.key, record.value).state is EntryState.LIVE
+        entries = await server.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())
+        assert len(entries.found) == 1
+
+    _in_virtual_time(main)
+
+
+def test_a_slow_watch_is_not_told_that_it_has_seen_what_was_lost() -> None:
+    async def main() -> None:
+        store = LosesEvents()
+        server = _server(store)
+        parts = server.watches.follow(WRITER, BOARD, [(TASK, "")], StartNow(), _deadline())
+        await anext(parts)
+        reader = asyncio.create_task(anext(parts))
+        number = 0
+        while store.present % 30 != 28:  # the last change before the one that is lost
+            number += 1
+            await _put(server, number, _text(str(number)))
+        await reader
+        for last in range(number + 1, number + 5):
+            await _put(server, last, _text(str(last)))
+        await asyncio.sleep(5)  # meanwhile the feed finds the gap, and begins anew
+        await _put(server, 100, _text("later"))
+        await asyncio.sleep(5)
+        told: list[int] = []
+        reached: list[int] = []
+        with pytest.raises(WatchGap) as gap:
+            await _listen(parts, told, reached)
+        lost = min(applied.event.revision for applied in store.log if applied.event.revision % 30 == 0)
+        assert told
+        assert max(reached) < lost
+        assert revision_of(gap.value.token, store.epoch, "token") < lost
+        await parts.aclose()
+        await server.watches.close()
+
+    _in_virtual_time(main)
+
+
+async def _listen(parts: AsyncGenerator[WatchPart, None], told: list[int], reached: list[int]) -> None:
+    async for part in parts:
+        told += [change.revision for change in part.changes]
+        reached.append(part.revision or 0)
+
+
+def test_a_created_entry_is_free_again_only_by_store_time() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        slow, fast = _server(store, off_by_ms=-30_000), _server(store, off_by_ms=30_000)
+        await _put(fast, 1, _text("short", ttl_ms=2_000))
+        await asyncio.sleep(3)
+        assert not (await fast.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())).found
+        assert not (await slow.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())).found
+        again = Put(MustNotExist(), Value(Form.TEXT, "again"), None, None)
+        assert (await _put(slow, 2, again)).outcomes[0].sequence == 2
+
+    _in_virtual_time(main)
