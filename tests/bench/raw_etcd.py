@@ -18,7 +18,11 @@ class RawSwaps:
     """Writers that each have one transaction in flight: if my key is as I left it, put 512 bytes."""
 
     def __init__(self, channel: grpc.aio.Channel, writers: int = 64) -> None:
-        transact: Any = channel.unary_unary("/etcdserverpb.KV/Txn")
+        transact: Any = channel.unary_unary(
+            "/etcdserverpb.KV/Txn",
+            request_serializer=etcd_pb2.TxnRequest.SerializeToString,
+            response_deserializer=etcd_pb2.TxnResponse.FromString,
+        )
         self._writers = [_Swapper(transact, f"raw/writer_{w}".encode()) for w in range(writers)]
 
     async def prepare(self) -> None:
@@ -36,24 +40,26 @@ class _Swapper:
 
     def __init__(self, transact: Any, key: bytes) -> None:  # noqa: ANN401 - as grpc types it
         self._transact = transact
+        self._key = key
         self._count = 0
-        self._request = etcd_pb2.TxnRequest(
-            compare=[
-                etcd_pb2.Compare(result=etcd_pb2.Compare.EQUAL, target=etcd_pb2.Compare.MOD, key=key, mod_revision=0)
-            ],
-            success=[etcd_pb2.RequestOp(request_put=etcd_pb2.PutRequest(key=key))],
-        )
-        self._compare = self._request.compare[0]
-        self._put = self._request.success[0].request_put
+        self._revision = 0
 
     async def swap(self) -> None:
         """Write once."""
         self._count += 1
-        self._put.value = text(self._count).encode()
-        answer = etcd_pb2.TxnResponse.FromString(await self._transact(self._request.SerializeToString()))
+        unchanged = etcd_pb2.Compare(
+            result=etcd_pb2.Compare.EQUAL,
+            target=etcd_pb2.Compare.MOD,
+            key=self._key,
+            mod_revision=self._revision,
+        )
+        put = etcd_pb2.PutRequest(key=self._key, value=text(self._count).encode())
+        answer = await self._transact(
+            etcd_pb2.TxnRequest(compare=[unchanged], success=[etcd_pb2.RequestOp(request_put=put)])
+        )
         if not answer.succeeded:
             raise RuntimeError("nobody else writes this key, and yet it has changed")
-        self._compare.mod_revision = answer.header.revision
+        self._revision = answer.header.revision
 
 
 class RawGets:

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys
 from kokuban_server.core.access import Decision, RegionRules, Role, Verb, decide, rules_of
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
@@ -49,7 +50,7 @@ class Access:
         if role not in principal.roles:
             raise RoleRequired(role.value)
 
-    async def enter(self, principal: Principal, board: str, deadline_s: float) -> None:
+    async def enter(self, principal: Principal, board: str, deadline: float) -> None:
         """Raise `NotFound` unless the board exists for the principal's tenant.
 
         A development identity's first use of a board on the server's list makes it.
@@ -57,6 +58,7 @@ class Access:
         name = (principal.tenant, board)
         if name in self._known_boards:
             return
+        deadline_s = left_s(deadline)
         key = keys.board(*name)
         cut = await self._store.read([key], STRONG, deadline_s)
         if cut.records[0] is None:

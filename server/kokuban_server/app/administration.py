@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.core.access import Role
 from kokuban_server.core.refusals import TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
@@ -38,18 +38,14 @@ class Administration:
 
     async def status(self, deadline: float) -> ServerStatus:
         """Say how things are. Any principal may know."""
-        store = await self._store.status(_left(deadline))
+        store = await self._store.status(left_s(deadline))
         return ServerStatus(self._server_version, self._store.epoch, store)
 
     async def compact(self, principal: Principal, before_token: str, deadline: float) -> tuple[int, int]:
         """Forget the store's history before a state; give up to where it is forgotten, and the present revision."""
         self._access.require_role(principal, Role.OPERATOR)
         before = revision_of(before_token, self._store.epoch, "before")
-        status = await self._store.status(_left(deadline))
+        status = await self._store.status(left_s(deadline))
         if before > status.revision:
             raise TokenAheadOfStore("before")
-        return await self._store.compact(before, _left(deadline)), status.revision
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - asyncio.get_running_loop().time())
+        return await self._store.compact(before, left_s(deadline)), status.revision

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.change_set import Absent, ChangeSet, Put, TimeBefore
@@ -135,7 +136,7 @@ class Commits:
         Raises the refusal of what does not hold (nothing was written then), or `OutcomeUnknown`, after which the same
         request says what became of it.
         """
-        await self._access.enter(principal, request.board, self._left(deadline))
+        await self._access.enter(principal, request.board, deadline)
         attempt = self._prepare(principal, request, deadline)
         try:
             if len(attempt.steps) == 1 and not attempt.beliefs and isinstance(attempt.steps[0].mutation, _COMMUTING):
@@ -251,7 +252,7 @@ class Commits:
         """
         heads = list({target.head for target in attempt.targets})
         while True:
-            cut = await self._store.read([attempt.operation, *heads], STRONG, self._left(attempt.deadline))
+            cut = await self._store.read([attempt.operation, *heads], STRONG, left_s(attempt.deadline))
             self._time.saw(cut.store_time_ms)
             record = cut.records[0]
             if record is not None:
@@ -267,7 +268,7 @@ class Commits:
                 self._heads.learn(head, current)
                 if current.record is not None and cut.store_time_ms < current.record.expire_time_ms <= now_ms:
                     due = True
-            if not due or not await self._time.tick(self._left(attempt.deadline)):
+            if not due or not await self._time.tick(left_s(attempt.deadline)):
                 return states, None
 
     async def _replay(self, attempt: _Attempt, raw: bytes, revision: int) -> Committed:
@@ -282,7 +283,7 @@ class Commits:
         ]
         values: dict[bytes, Value | None] = {}
         if computing:
-            cut = await self._store.read(computing, STRONG, self._left(attempt.deadline))
+            cut = await self._store.read(computing, STRONG, left_s(attempt.deadline))
             for key, record in zip(computing, cut.records, strict=True):
                 values[key] = decode_entry(key, record.value).value if record is not None else None
         outcomes = tuple(
@@ -325,7 +326,7 @@ class Commits:
         pause_s = 0.01
         deadline = min([attempt.deadline for attempt in attempts])
         while True:
-            left = self._left(deadline)
+            left = left_s(deadline)
             try:
                 revision = await self._store.commit(change, left)
             except CommitRefused:
@@ -333,7 +334,7 @@ class Commits:
             except OutcomeUnknown:
                 for attempt in attempts:
                     attempt.in_doubt = True
-                if self._left(deadline) <= pause_s:
+                if left_s(deadline) <= pause_s:
                     raise
                 await asyncio.sleep(pause_s)
                 pause_s = min(1.0, pause_s * 2)
@@ -419,9 +420,6 @@ class Commits:
 
     def _expired(self, request: CommitRequest) -> RequestIdExpired:
         return RequestIdExpired(request.request_id, self._window_ms // 1000, self._time.now_ms())
-
-    def _left(self, deadline: float) -> float:
-        return max(0.0, deadline - asyncio.get_running_loop().time())
 
 
 def puts_of(planned: Plan) -> list[Put]:

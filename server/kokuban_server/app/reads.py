@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.names import EntryKey
@@ -126,7 +126,7 @@ class Reads:
         self, principal: Principal, board: str, named: Sequence[EntryKey], freshness: Freshness, deadline: float
     ) -> Entries:
         """Give those of the entries that are there, in one cut. A region the caller may not read counts as empty."""
-        await self._access.enter(principal, board, _left(deadline))
+        await self._access.enter(principal, board, deadline)
         heads: list[bytes] = []
         readable: list[EntryKey] = []
         for key in named:
@@ -140,7 +140,7 @@ class Reads:
         if not heads:  # the answer still names a state, as it would if the regions were there and empty
             heads = [_NOWHERE]
         cut, states = await self._settled(
-            lambda: self._store.read(heads, consistency, _left(deadline)), freshness, deadline
+            lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
         found: dict[EntryKey, Found] = {}
         size = 0
@@ -165,7 +165,7 @@ class Reads:
         deadline: float,
     ) -> Listing:
         """Give a page of the entries at and below a path, in one cut. A region the caller may not read is empty."""
-        await self._access.enter(principal, board, _left(deadline))
+        await self._access.enter(principal, board, deadline)
         opened = self._access.open(principal, board, region, Verb.READ)
         prefix = keys.heads(opened.prefix, path)
         after = _read_page_token(page_token, prefix)
@@ -177,7 +177,7 @@ class Reads:
         for _ in range(_SCANS_MAX):
             limit = page_size - len(found)
             page, states = await self._settled(
-                lambda: self._store.scan(prefix, after, limit, budget, consistency, _left(deadline)),  # noqa: B023 - at once
+                lambda: self._store.scan(prefix, after, limit, budget, consistency, left_s(deadline)),  # noqa: B023 - at once
                 freshness,
                 deadline,
             )
@@ -201,15 +201,15 @@ class Reads:
 
         A state whose own time has run out shows no value.
         """
-        await self._access.enter(principal, board, _left(deadline))
+        await self._access.enter(principal, board, deadline)
         try:
             opened = self._access.open(principal, board, key.region, Verb.READ)
         except NotFound:  # told with the state that was read, like an entry that is not there
-            cut = await self._store.read([_NOWHERE], STRONG, _left(deadline))
+            cut = await self._store.read([_NOWHERE], STRONG, left_s(deadline))
             raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
         prefix = keys.history(keys.head(opened.prefix, key.path))
         after = _read_page_token(page_token, prefix)
-        page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, _left(deadline))
+        page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
         self._time.saw(page.store_time_ms)
         if not page.records and not page_token:
             raise NotFound(encode_token(self._store.epoch, page.revision))
@@ -255,7 +255,7 @@ class Reads:
                     due = due or cut.store_time_ms < state.expire_time_ms <= now_ms
                 live = state is not None and state.is_live(now_ms if local else cut.store_time_ms)
                 states.append(state if live else None)
-            if local or not due or not await self._time.tick(_left(deadline)):
+            if local or not due or not await self._time.tick(left_s(deadline)):
                 return cut, states
 
 
@@ -296,7 +296,3 @@ def _read_page_token(token: str, prefix: bytes) -> bytes:
 
 def _token_digest(prefix: bytes) -> bytes:
     return hashlib.blake2b(prefix, digest_size=8, person=b"kokubanpage").digest()
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - asyncio.get_running_loop().time())

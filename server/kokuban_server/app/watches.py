@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
@@ -332,22 +333,22 @@ class Watches:
         `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
         full. `deadline` is for what comes before the first part.
         """
-        left_s = max(0.0, min(deadline - asyncio.get_running_loop().time(), limits.DEADLINE_S_DEFAULT))
-        await self._access.enter(principal, board, left_s)
+        await self._access.enter(principal, board, deadline)
+        wait_s = min(left_s(deadline), limits.DEADLINE_S_DEFAULT)
         opened = [(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets]
         opened = _apart(opened)
         prefixes = tuple([keys.heads(region.prefix, path) for region, path in opened])
-        await self._stand(left_s)
+        await self._stand(wait_s)
         if isinstance(start, StartAfter):
             after = revision_of(start.token, self._store.epoch, "after")
             if after > self.feed.revision:
-                cut = await self._store.read([keys.SECRET], STRONG, left_s)
+                cut = await self._store.read([keys.SECRET], STRONG, wait_s)
                 if after > cut.revision:
                     raise TokenAheadOfStore("after")
         else:
-            after = (await self._store.read([keys.SECRET], STRONG, left_s)).revision
+            after = (await self._store.read([keys.SECRET], STRONG, wait_s)).revision
         if isinstance(start, StartSnapshot):
-            async for part in self._snapshot(opened, after, left_s):
+            async for part in self._snapshot(opened, after, wait_s):
                 yield part
         else:
             yield WatchPart(revision=after)
@@ -361,13 +362,13 @@ class Watches:
         finally:
             self.feed.leave(subscriber)
 
-    async def _stand(self, left_s: float) -> None:
+    async def _stand(self, wait_s: float) -> None:
         """Come back when the feed stands. Raises what is wrong with the store, or that it does not answer in time."""
         if self.feed.stands:
             return
-        await self._store.read([keys.SECRET], STRONG, left_s)
+        await self._store.read([keys.SECRET], STRONG, wait_s)
         try:
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout(wait_s):
                 await self.feed.start()
         except TimeoutError:
             raise StoreUnavailable("its changes cannot be read") from None

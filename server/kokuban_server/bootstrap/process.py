@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.metadata
 import logging
 import secrets
@@ -118,6 +119,7 @@ async def serve(settings: Settings, port_file: Path | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_exit, stopping)
+    _calm_the_collector()
     try:
         server = await Server.open(settings)
         port = await server.start()
@@ -136,6 +138,17 @@ async def serve(settings: Settings, port_file: Path | None) -> None:
     _log.info("server.draining", grace_s=settings.drain_grace_s)
     await server.stop()
     _log.info("server.stopped")
+
+
+def _calm_the_collector() -> None:
+    """Have Python's cycle collector look seldom and not at what stays for good.
+
+    A commit makes some hundred short-lived objects and no cycles. With Python's own thresholds the collector takes a tenth
+    of the loop's time, most of it going again and again over modules and caches.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 def _stop_or_exit(stopping: asyncio.Event) -> None:

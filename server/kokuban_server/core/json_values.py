@@ -161,8 +161,9 @@ def _number_identity(number: Number) -> str:
 
 
 def _exponent(text: str) -> int:
-    """Give the exponent. Python reads and writes no more than 4,300 digits; we stop well before, as no number that anybody
-    means has so many.
+    """Give the exponent; refuse one of thousands of digits, as no number that anybody means.
+
+    Python itself neither reads nor writes more than 4,300.
     """
     if len(text) > _EXPONENT_DIGITS_MAX:
         raise NotJsonError("an exponent has too many digits")

@@ -34,6 +34,9 @@ WITHOUT_ID = frozenset({RegionKind.TENANT, RegionKind.GLOBAL})
 _KINDS = {kind.value: kind for kind in RegionKind}
 
 
+_REGION_CHARACTERS_MAX = max(map(len, _KINDS)) + 1 + limits.REGION_ID_BYTES_MAX
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """A part of a board, or (`tenant`, `global`) a part beyond it."""
@@ -110,6 +113,8 @@ def parse_region(text: str, field: str = "region") -> Region:
     """Give the region, or refuse it."""
     if not text:
         raise InvalidRequest("REGION_REQUIRED", field, "a region must be named; there is no default and no wildcard")
+    if len(text) > _REGION_CHARACTERS_MAX:  # before it is remembered: thousands of long texts would fill the memory
+        raise InvalidRequest("REGION_INVALID", field, "the region is too long")
     region = _parse_region(text)
     if isinstance(region, str):
         raise InvalidRequest("REGION_INVALID", field, f"the region {region}")

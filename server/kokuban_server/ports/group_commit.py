@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _LOOK_AHEAD = 4
 """How many batches' worth of waiting sets are looked through for one batch: bounds the work behind a contended key."""
+
+_DEADLINE_CHECK_S = 0.02
+"""How late a deadline may be noticed."""
 
 Answer: TypeAlias = int | Exception
 """The revision at which a change set stands, or why it does not."""
@@ -32,12 +36,13 @@ class SendBatch(Protocol):
 class _Waiter:
     """A change set and who waits for its answer."""
 
-    __slots__ = ("answer", "change", "sent", "touched")
+    __slots__ = ("answer", "change", "deadline", "sent", "touched")
 
-    def __init__(self, change: ChangeSet, touched: Footprint, answer: asyncio.Future[int]) -> None:
+    def __init__(self, change: ChangeSet, touched: Footprint, answer: asyncio.Future[int], deadline: float) -> None:
         self.change = change
         self.touched = touched
         self.answer = answer
+        self.deadline = deadline
         self.sent = False
 
     def give_up(self) -> None:
@@ -60,7 +65,9 @@ class GroupCommit:
         self._bytes_max = bytes_max
         self._waiting_max = waiting_max
         self._waiting: deque[_Waiter] = deque()
+        self._under_way: list[_Waiter] = []
         self._running: asyncio.Task[None] | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def commit(self, change: ChangeSet, deadline_s: float | None = None) -> int:
@@ -75,23 +82,33 @@ class GroupCommit:
         if len(self._waiting) >= self._waiting_max:
             raise StoreUnavailable(f"{self._waiting_max} commits are waiting")
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(change, footprint(change), loop.create_future())
+        deadline = math.inf if deadline_s is None else loop.time() + deadline_s
+        waiter = _Waiter(change, footprint(change), loop.create_future(), deadline)
         self._waiting.append(waiter)
         if self._running is None:
             self._running = loop.create_task(self._run(), name="group-commit")
-        if deadline_s is None:
-            return await waiter.answer
-        timer = loop.call_later(deadline_s, waiter.give_up)
-        try:
-            return await waiter.answer
-        finally:
-            timer.cancel()
+        if self._watchdog is None:
+            self._watchdog = loop.call_later(_DEADLINE_CHECK_S, self._check_deadlines)
+        return await waiter.answer
+
+    def _check_deadlines(self) -> None:
+        """End the wait of those whose time is over. One timer for all: a timer for each would cost more than its set."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for waiter in (*self._waiting, *self._under_way):
+            if waiter.deadline <= now:
+                waiter.give_up()
+        self._watchdog = None
+        if self._running is not None:
+            self._watchdog = loop.call_later(_DEADLINE_CHECK_S, self._check_deadlines)
 
     async def close(self) -> None:
         """Finish what was accepted; accept nothing more."""
         self._closed = True
         if self._running is not None:
             await asyncio.wait([self._running])
+        if self._watchdog is not None:
+            self._watchdog.cancel()
 
     async def _run(self) -> None:
         try:
@@ -127,11 +144,13 @@ class GroupCommit:
 
     async def _send_to(self, members: list[_Waiter]) -> None:
         answers: Sequence[Answer] = [OutcomeUnknown(detail="stopped on the way")] * len(members)
+        self._under_way = members
         try:
             answers = await self._send([waiter.change for waiter in members])
         except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
             answers = [error] * len(members)
         finally:  # also when this task is cancelled, so that nobody waits for ever
+            self._under_way = []
             for waiter, answer in zip(members, answers, strict=True):
                 if waiter.answer.done():
                     continue

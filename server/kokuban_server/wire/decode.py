@@ -91,7 +91,7 @@ def commit_request(
     mutations = tuple([_mutation(item, f"mutations[{index}]") for index, item in enumerate(message.mutations)])
     if count > 1:
         _distinct(mutations, message.mutations)
-    size = sum(map(_size, message.mutations))
+    size = _size(message)
     if size > limits.COMMIT_BYTES_MAX:
         raise InvalidRequest(
             "COMMIT_TOO_LARGE",
@@ -134,14 +134,26 @@ def _distinct(mutations: Sequence[tuple[EntryKey, Mutation]], messages: Sequence
         seen.add(key)
 
 
-def _size(message: commit_pb2.Mutation) -> int:
-    """Give what counts against a commit's size: the mutation as sent, without its key."""
-    kind = message.WhichOneof("kind")
-    if kind is None:  # refused before it is measured
+def _size(message: commit_pb2.CommitRequest) -> int:
+    """Give what counts against a commit's size: the bytes of its values, items, patches and metadata."""
+    if message.ByteSize() <= limits.COMMIT_BYTES_MAX:  # what counts is a part of this, so need not be added up
         return 0
-    body = getattr(message, kind)
-    size: int = body.ByteSize() - body.key.ByteSize()
-    return size
+    total = 0
+    for mutation in message.mutations:
+        kind = mutation.WhichOneof("kind")
+        if kind == "put":
+            put = mutation.put
+            value = put.value
+            texts = [value.text, value.json, *put.metadata.keys(), *put.metadata.values()]
+            total += len(value.binary.data)
+        elif kind == "append_to_list":
+            texts = list(mutation.append_to_list.items)
+        elif kind == "add_to_set":
+            texts = list(mutation.add_to_set.items)
+        else:
+            texts = [mutation.merge_patch.patch]
+        total += sum(len(text.encode()) for text in texts)
+    return total
 
 
 def _beliefs(messages: Sequence[commit_pb2.EntryPrecondition]) -> tuple[tuple[EntryKey, MustNotExist | At], ...]:

@@ -7,6 +7,7 @@ a client. There are no interceptors: this is the one layer that every method pas
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,8 @@ import grpc
 import structlog
 
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import Refusal, ServerDraining, StoreCorrupt, TooManyRequests
+from kokuban_server.core.refusals import DeadlineTooShort, Refusal, ServerDraining, StoreCorrupt, TooManyRequests
+from kokuban_server.wire.gathering import Gathering
 from kokuban_server.wire.status import message_of, status_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from kokuban_server.wire.identity import Identity
 
 _log = structlog.get_logger()
+_MOMENT_S = 0.05
+_LINGER_S = 1.0
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -36,6 +40,10 @@ class Call(NamedTuple):
     """The loop's time by which to answer."""
     traceparent: str
     """The W3C trace context it came with, if it is well-formed; else empty."""
+    draining: asyncio.Event
+    """Set when the server is about to stop."""
+    gathering: Gathering
+    """Where commits of a stream join those that arrive at the same time."""
 
 
 class UnaryMethod(NamedTuple):
@@ -81,8 +89,11 @@ class Calls:
         self._identity = identity
         self._unary_left = unary_max
         self._streams_left = streams_max
-        self.draining = False
-        """While true, new calls are refused."""
+        self._left_max = unary_max + streams_max
+        self._turned_away = 0
+        self._gathering = Gathering()
+        self.draining = asyncio.Event()
+        """Once set, new calls are refused."""
 
     def wrap(self, name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         """Give the method as grpc wants it. `name` is for the log."""
@@ -94,16 +105,18 @@ class Calls:
 
     def _unary(self, name: str, handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Any:  # noqa: ANN401 - as grpc types it
         async def unary(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            if self.draining or self._unary_left <= 0:
-                await self._refuse(context, ServerDraining() if self.draining else TooManyRequests())
+            if self.draining.is_set() or self._unary_left <= 0:
+                await self._turn_away(context)
             self._unary_left -= 1
             try:
-                return await handler(request, self._call(context, limits.DEADLINE_S_DEFAULT))
+                await self._gathering.begin()
+                return await handler(request, self._call(context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX))
             except Refusal as refusal:
                 answer = refusal
             except Exception as fault:  # noqa: BLE001 - the outermost layer: no fault's text leaves the server
                 answer = internal_fault(name, fault)
             finally:
+                self._gathering.end()
                 self._unary_left += 1
             return await self._refuse(context, answer)
 
@@ -128,11 +141,11 @@ class Calls:
         begin: Callable[[Call], AsyncGenerator[bytes, None]],
     ) -> None:
         """Write what the handler gives, from this one task only."""
-        if self.draining or self._streams_left <= 0:
-            await self._refuse(context, ServerDraining() if self.draining else TooManyRequests())
+        if self.draining.is_set() or self._streams_left <= 0:
+            await self._turn_away(context)
         self._streams_left -= 1
         try:
-            responses = begin(self._call(context, limits.DEADLINE_S_MAX))
+            responses = begin(self._call(context, math.inf, math.inf))  # a stream lives as long as its client wants
             try:
                 async for response in responses:
                     await context.write(response)
@@ -148,17 +161,43 @@ class Calls:
             self._streams_left += 1
         await self._refuse(context, answer)
 
-    def _call(self, context: grpc.aio.ServicerContext[bytes, bytes], deadline_s_default: float) -> Call:
+    def _call(
+        self, context: grpc.aio.ServicerContext[bytes, bytes], deadline_s_default: float, deadline_s_max: float
+    ) -> Call:
         metadata: Any = context.invocation_metadata() or ()  # pairs, whatever the type stubs make of them
         principal = self._identity(metadata)
         remaining: float | None = context.time_remaining()  # the type stubs do not know that it may be nothing
-        left_s = deadline_s_default if remaining is None else min(remaining, limits.DEADLINE_S_MAX)
+        left_s = deadline_s_default if remaining is None else min(remaining, deadline_s_max)
+        if left_s <= 0:
+            raise DeadlineTooShort
         deadline = asyncio.get_running_loop().time() + left_s
-        return Call(principal, deadline, _traceparent(metadata))
+        return Call(principal, deadline, _traceparent(metadata), self.draining, self._gathering)
+
+    async def _turn_away(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._turned_away += 1
+        await self._refuse(context, ServerDraining() if self.draining.is_set() else TooManyRequests())
+
+    async def settle(self, grace_s: float) -> None:
+        """Come back when nothing is in hand and nobody has called for a moment, or after the time.
+
+        Calls that reach a grpc server after it was told to stop are cut, and tell their client nothing; until then they are
+        refused with a reason. Those who call again and again are not waited for beyond `_LINGER_S`.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        linger_end = min(end, loop.time() + _LINGER_S)
+        turned_away = -1
+        while (self._unary_left + self._streams_left < self._left_max and loop.time() < end) or (
+            self._turned_away != turned_away and loop.time() < linger_end
+        ):
+            turned_away = self._turned_away
+            await asyncio.sleep(_MOMENT_S)
 
     async def _refuse(self, context: grpc.aio.ServicerContext[bytes, bytes], refusal: Refusal) -> bytes:
         if isinstance(refusal, StoreCorrupt):
             _log.error("store.corrupt", key=refusal.key.hex(), detail=refusal.detail)
+        elif refusal.__cause__ is not None and not isinstance(refusal.__cause__, Refusal):
+            _log.error("rpc.fault", reason=refusal.reason, exc_info=refusal.__cause__)
         status = status_of(refusal)
         await context.abort(
             _CODES[status.code],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -110,10 +111,13 @@ class WireServer:
         Health says NOT_SERVING, new calls are refused, watches send what they hold and say where to resume, and commits
         under way finish, for up to `grace_s` seconds.
         """
-        self._calls.draining = True
+        self._calls.draining.set()
         await self._health.enter_graceful_shutdown()
         self._watches.drain()
-        await self._server.stop(grace_s)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        await self._calls.settle(grace_s)
+        await self._server.stop(max(0.0, end - loop.time()))
 
     async def wait(self) -> None:
         """Come back when the server has stopped."""

@@ -11,7 +11,7 @@ from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import board_service_pb2 as board_pb
 from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import Refusal
+from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
 from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
 from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of
@@ -64,36 +64,50 @@ class BoardService:
         return encode.committed(answer, self._epoch)
 
     async def commit_stream(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
-        """Apply pipelined commits; answer each when it is done. Ends when the client has no more and all are answered."""
-        answers: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+        """Apply pipelined commits; answer each when it is done.
+
+        Ends when the client has no more and all are answered; while the server drains, when what was read is answered. No
+        more is read than may wait: a place is free again when its answer has been taken.
+        """
+        answers: asyncio.Queue[bytes | Refusal | None] = asyncio.Queue()
         slots = asyncio.Semaphore(limits.STREAM_COMMITS_IN_FLIGHT_MAX)
+        waiting: set[asyncio.Task[None]] = set()
 
         async def one(raw: bytes) -> None:
             try:
                 answers.put_nowait(await self._streamed(raw, call))
             except Refusal as refusal:  # of a message that is not even a commit: its id is not known
                 answers.put_nowait(refusal)
-            finally:
-                slots.release()
 
-        async def take() -> None:
+        async def read() -> None:
+            async for raw in requests:
+                await slots.acquire()
+                task = asyncio.create_task(one(raw), name="commit-of-stream")
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+
+        async def oversee() -> None:
+            """Wait for the end of the requests or of the server, and then for what is under way."""
             try:
-                async with asyncio.TaskGroup() as group:
-                    async for raw in requests:
-                        await slots.acquire()
-                        group.create_task(one(raw))
+                await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
+                if waiting:
+                    await asyncio.wait(set(waiting))
             finally:
-                answers.put_nowait(None)
+                answers.put_nowait(None if reading.done() else ServerDraining())
 
-        taking = asyncio.create_task(take(), name="commit-stream")
+        reading = asyncio.create_task(read(), name="commit-stream-reading")
+        draining = asyncio.create_task(call.draining.wait(), name="commit-stream-draining")
+        overseeing = asyncio.create_task(oversee(), name="commit-stream")
         try:
             while (answer := await answers.get()) is not None:
-                if isinstance(answer, Exception):
+                if isinstance(answer, Refusal):
                     raise answer
                 yield answer
-            await taking
+                slots.release()
+            reading.result()
         finally:
-            taking.cancel()
+            for task in (reading, draining, overseeing, *waiting):
+                task.cancel()
 
     async def _streamed(self, raw: bytes, call: Call) -> bytes:
         """Give one commit's answer on a stream; a refusal is an answer too."""
@@ -101,6 +115,7 @@ class BoardService:
         request_id = message.request_id
         deadline = min(call.deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT)
         try:
+            await call.gathering.begin()
             answer = await self._commit(message, call, deadline)
         except Refusal as refusal:
             refused = refusal
@@ -108,6 +123,8 @@ class BoardService:
             refused = internal_fault("CommitStream", fault)
         else:
             return commit_pb2.CommitStreamResponse(request_id=request_id, committed=answer).SerializeToString()
+        finally:
+            call.gathering.end()
         code: int = CODE_BY_REASON[refused.reason].value[0]
         return commit_pb2.CommitStreamResponse(
             request_id=request_id,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _OPERATIONS_MAX: Final = 120
 """Reads in one level of a transaction: etcd's 128, less store time and some room."""
-_FLIGHTS_MAX: Final = 2
+_FLIGHTS_MAX: Final = 1
+"""Transactions on their way at once. With two, each holds half as many reads, and a second costs more than waiting does."""
 
 
 class Span(NamedTuple):

@@ -1,0 +1,381 @@
+"""Requests as an agent would make them with raw stubs, and refusals as it would read them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from kokuban.v1 import admin_service_pb2_grpc, board_service_pb2, board_service_pb2_grpc, commit_pb2, entry_pb2
+from kokuban_server.adapters.memory import MemoryStore
+from kokuban_server.core.refusals import OutcomeUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+
+    from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.ports.board_store import Consistency, Cut, Page, StoreStatus, WatchBatch
+
+REGION = "shared:plan"
+PRIVATE = "agent:writer-1"
+START_MS = 1_800_000_000_000
+"""When a test's clock begins."""
+
+_count = itertools.count(1)
+
+
+class SettableClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def pass_ms(self, ms: int) -> None:
+        self.ms += ms
+
+
+async def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Come back when something holds; fail if it does not in time."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110 - what is waited for is inside a server, which sets no event for tests
+            await asyncio.sleep(0)
+
+
+class HeldStore(MemoryStore):
+    """A memory store whose commits can be held up, and that can fail as a broken adapter would."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        super().__init__(clock)
+        self._free = asyncio.Event()
+        self._free.set()
+        self.fault: Exception | None = None
+        self.fault_in_watch: Exception | None = None
+        self.fault_in_commit: Exception | None = None
+        """Of commits that have guards."""
+        self.loses_answers = False
+        """Commits that have guards stand, and their answers do not arrive."""
+        self.lost = 0
+        self.deadline_s = 0.0
+        """What the last commit was given."""
+        self.faults = 0
+        """How often it has failed."""
+
+    def hold(self) -> None:
+        self._free.clear()
+
+    def release(self) -> None:
+        self._free.set()
+
+    async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+        self.deadline_s = deadline_s
+        await self._free.wait()
+        self._fail()
+        if self.fault_in_commit is not None and change.guards:
+            raise self.fault_in_commit
+        revision = await super().commit(change, deadline_s)
+        if self.loses_answers and change.guards:
+            self.lost += 1
+            raise OutcomeUnknown
+        return revision
+
+    async def read(self, keys: Sequence[bytes], consistency: Consistency, deadline_s: float) -> Cut:
+        self._fail()
+        return await super().read(keys, consistency, deadline_s)
+
+    async def scan(
+        self, prefix: bytes, after: bytes, limit: int, bytes_max: int, consistency: Consistency, deadline_s: float
+    ) -> Page:
+        self._fail()
+        return await super().scan(prefix, after, limit, bytes_max, consistency, deadline_s)
+
+    async def status(self, deadline_s: float) -> StoreStatus:
+        self._fail()
+        return await super().status(deadline_s)
+
+    async def watch(self, prefixes: Sequence[bytes], after_revision: int) -> AsyncGenerator[WatchBatch, None]:
+        async with contextlib.aclosing(super().watch(prefixes, after_revision)) as batches:
+            async for batch in batches:
+                if self.fault_in_watch is not None:
+                    raise self.fault_in_watch
+                yield batch
+
+    def _fail(self) -> None:
+        if self.fault is not None:
+            self.faults += 1
+            raise self.fault
+
+
+def new_id(time_ms: int = START_MS) -> str:
+    """Give a request id of its own, made at the given time."""
+    text = f"{time_ms:012x}7{next(_count) & 0xFFF:03x}8{secrets.token_hex(8)[:15]}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+
+
+def key(path: str, region: str = REGION) -> entry_pb2.EntryKey:
+    return entry_pb2.EntryKey(region=region, path=path)
+
+
+def absent() -> entry_pb2.Precondition:
+    return entry_pb2.Precondition(must_not_exist=True)
+
+
+def whatever() -> entry_pb2.Precondition:
+    return entry_pb2.Precondition(unconditional=True)
+
+
+def at(revision: entry_pb2.Revision | commit_pb2.CommitResponse | entry_pb2.Entry) -> entry_pb2.Precondition:
+    named = revision if isinstance(revision, entry_pb2.Revision) else revision.revision
+    return entry_pb2.Precondition(at=named)
+
+
+def put(
+    path: str,
+    value: str | entry_pb2.Value | None = "x",
+    precondition: entry_pb2.Precondition | None = None,
+    region: str = REGION,
+    **more: Any,  # noqa: ANN401 - any message, or any field of one
+) -> commit_pb2.Mutation:
+    """Put a text (or a value) that must not exist, unless told otherwise."""
+    given = entry_pb2.Value(text=value) if isinstance(value, str) else value
+    return commit_pb2.Mutation(
+        put=commit_pb2.Put(key=key(path, region), value=given, precondition=precondition or absent(), **more)
+    )
+
+
+def put_json(
+    path: str,
+    value: object,
+    precondition: entry_pb2.Precondition | None = None,
+    region: str = REGION,
+) -> commit_pb2.Mutation:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return put(path, entry_pb2.Value(json=text), precondition, region)
+
+
+def delete(path: str, precondition: entry_pb2.Precondition, region: str = REGION) -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(delete=commit_pb2.Delete(key=key(path, region), precondition=precondition))
+
+
+def increment(path: str, by: int = 1, region: str = REGION) -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(increment=commit_pb2.Increment(key=key(path, region), by=by))
+
+
+def append(path: str, *items: object, region: str = REGION) -> commit_pb2.Mutation:
+    texts = [json.dumps(item) for item in items]
+    return commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key(path, region), items=texts))
+
+
+def add(path: str, *texts: str, region: str = REGION) -> commit_pb2.Mutation:
+    """Add JSON texts, as they are spelled, to a set."""
+    return commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key(path, region), items=texts))
+
+
+def merge(path: str, patch: str, precondition: entry_pb2.Precondition, region: str = REGION) -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(
+        merge_patch=commit_pb2.MergePatch(key=key(path, region), precondition=precondition, patch=patch)
+    )
+
+
+def commit_request(
+    *mutations: commit_pb2.Mutation,
+    request_id: str = "",
+    board: str = "main",
+    reason: str = "",
+    retry_of: str = "",
+    preconditions: Sequence[tuple[str, entry_pb2.Precondition]] = (),
+) -> commit_pb2.CommitRequest:
+    return commit_pb2.CommitRequest(
+        board=board,
+        request_id=request_id or new_id(),
+        mutations=mutations,
+        preconditions=[
+            commit_pb2.EntryPrecondition(key=key(path), precondition=belief) for path, belief in preconditions
+        ],
+        reason=reason,
+        retry_of=retry_of,
+    )
+
+
+class Refused(NamedTuple):
+    """A refusal as a client reads it."""
+
+    code: grpc.StatusCode
+    reason: str
+    facts: dict[str, str]
+    message: str
+    fields: list[str]
+    """Of `BadRequest`."""
+    retry_ms: int | None
+
+
+def refusal_of(error: grpc.aio.AioRpcError) -> Refused:
+    """Read the rich status of an error; a status without an `ErrorInfo` has no reason."""
+    reason, facts, fields, retry_ms = "", {}, [], None
+    for name, raw in error.trailing_metadata() or ():
+        if name != "grpc-status-details-bin":
+            continue
+        status = status_pb2.Status.FromString(raw if isinstance(raw, bytes) else raw.encode())
+        assert status.code == error.code().value[0]
+        for detail in status.details:
+            info, bad, retry = (
+                error_details_pb2.ErrorInfo(),
+                error_details_pb2.BadRequest(),
+                error_details_pb2.RetryInfo(),
+            )
+            if detail.Unpack(info):
+                assert info.domain == "kokuban"
+                reason, facts = info.reason, dict(info.metadata)
+            elif detail.Unpack(bad):
+                fields = [violation.field for violation in bad.field_violations]
+            elif detail.Unpack(retry):
+                retry_ms = retry.retry_delay.ToMilliseconds()
+    return Refused(error.code(), reason, facts, error.details() or "", fields, retry_ms)
+
+
+def refusal_of_metadata(trailers: Any) -> str:  # noqa: ANN401 - any message, or any field of one
+    """Give the reason that a call's trailing metadata names, or nothing."""
+    for name, raw in trailers or ():
+        if name == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(raw).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info) and info.domain == "kokuban":
+                    return str(info.reason)
+    return ""
+
+
+@contextlib.contextmanager
+def refused(reason: str, **facts: str) -> Iterator[list[Refused]]:
+    """Expect a refusal with this reason and these facts; gives a list that holds it afterwards."""
+    found: list[Refused] = []
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        yield found
+    refusal = refusal_of(raised.value)
+    assert refusal.reason == reason, refusal
+    assert {name: refusal.facts.get(name) for name in facts} == facts
+    found.append(refusal)
+
+
+class Agent:
+    """One agent's calls. `metadata` is what it says about itself."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str = "writer-1", roles: str = "") -> None:
+        self.name = name
+        self.metadata: tuple[tuple[str, str], ...] = (("kokuban-agent", name),)
+        if roles:
+            self.metadata += (("kokuban-roles", roles),)
+        self.channel = channel
+        self.board = board_service_pb2_grpc.BoardServiceStub(channel)
+        self.admin = admin_service_pb2_grpc.AdminServiceStub(channel)
+
+    async def send(self, request: commit_pb2.CommitRequest, *more: tuple[str, str]) -> commit_pb2.CommitResponse:
+        answer: commit_pb2.CommitResponse = await self.board.Commit(request, metadata=(*self.metadata, *more))
+        return answer
+
+    async def commit(self, *mutations: commit_pb2.Mutation, **more: Any) -> commit_pb2.CommitResponse:  # noqa: ANN401 - any message, or any field of one
+        return await self.send(commit_request(*mutations, **more))
+
+    async def get(
+        self, path: str, region: str = REGION, consistency: entry_pb2.ReadConsistency | None = None
+    ) -> entry_pb2.Entry:
+        return (await self.read(path, region, consistency)).entry
+
+    async def read(
+        self, path: str, region: str = REGION, consistency: entry_pb2.ReadConsistency | None = None
+    ) -> board_service_pb2.GetEntryResponse:
+        request = board_service_pb2.GetEntryRequest(board="main", key=key(path, region), consistency=consistency)
+        answer: board_service_pb2.GetEntryResponse = await self.board.GetEntry(request, metadata=self.metadata)
+        return answer
+
+    async def json(self, path: str, region: str = REGION) -> str:
+        return (await self.get(path, region)).value.json
+
+    async def page(self, path: str = "", region: str = REGION, **more: Any) -> board_service_pb2.ListEntriesResponse:  # noqa: ANN401 - any message, or any field of one
+        request = board_service_pb2.ListEntriesRequest(board="main", region=region, path=path, **more)
+        answer: board_service_pb2.ListEntriesResponse = await self.board.ListEntries(request, metadata=self.metadata)
+        return answer
+
+    async def paths(self, path: str = "", region: str = REGION) -> list[str]:
+        """Give every path at and below `path`, over as many pages as there are."""
+        found: list[str] = []
+        token = ""
+        while True:
+            page = await self.page(path, region, page_token=token, page_size=1000)
+            found += [entry.key.path for entry in page.entries]
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def history(self, path: str, region: str = REGION, **more: Any) -> list[entry_pb2.EntryChange]:  # noqa: ANN401 - any message, or any field of one
+        request = board_service_pb2.ListRevisionsRequest(
+            board="main", key=key(path, region), **{"page_size": 1000, **more}
+        )
+        answer = await self.board.ListRevisions(request, metadata=self.metadata)
+        return list(answer.revisions)
+
+    def watch(self, *targets: str, **start: Any) -> Watched:  # noqa: ANN401 - any message, or any field of one
+        """Watch paths of the shared region; none watches all of it."""
+        request = board_service_pb2.WatchRequest(
+            board="main",
+            targets=[board_service_pb2.WatchTarget(region=REGION, path=path) for path in targets or ("",)],
+            **start,
+        )
+        return Watched(self.board.Watch(request, metadata=self.metadata))
+
+
+class Watched:
+    """A watch that is read response by response."""
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - any message, or any field of one
+        self.call = call
+        self.token = ""
+        """Where to resume."""
+
+    async def next(self) -> board_service_pb2.WatchResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise StopAsyncIteration
+        assert isinstance(response, board_service_pb2.WatchResponse)
+        self.token = response.token or self.token
+        return response
+
+    async def begun(self) -> Watched:
+        """Read the first bookmark: the watch stands."""
+        assert (await self.next()).WhichOneof("content") == "bookmark"
+        return self
+
+    async def changes(self, count: int) -> list[entry_pb2.EntryChange]:
+        """Read until so many changes have come."""
+        found: list[entry_pb2.EntryChange] = []
+        while len(found) < count:
+            found += (await self.next()).events.changes
+        return found
+
+    async def until(self, token: str) -> list[board_service_pb2.WatchResponse]:
+        """Read until everything up to a token has come."""
+        wanted = base64.urlsafe_b64decode(token)[9:17]
+        found: list[board_service_pb2.WatchResponse] = []
+        while not self.token or base64.urlsafe_b64decode(self.token)[9:17] < wanted:
+            found.append(await self.next())
+        return found
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{port}", options=(("grpc.use_local_subchannel_pool", 1),)
+    ) as channel:
+        yield channel

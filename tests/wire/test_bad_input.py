@@ -1,0 +1,994 @@
+"""Bad input to every method: the right code, the right reason, the right field, and never a fault of the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, entry_pb2, error_reason_pb2
+from kokuban_server.core import limits, names
+from kokuban_server.core.revision import encode_token
+from kokuban_server.wire.status import CODE_BY_REASON
+from tests.wire.calls import REGION, Agent, Refused, absent, key, new_id, put, put_json, refusal_of, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from google.protobuf.message import Message
+
+    from tests.wire.conftest import Running
+
+BOARD, ADMIN = "/kokuban.v1.BoardService/", "/kokuban.v1.AdminService/"
+TOKEN = encode_token("0123456789abcdef", 1)
+TRUE_AT = entry_pb2.Precondition(at=entry_pb2.Revision(number=1, epoch="0123456789abcdef"))
+
+
+def full_commit() -> commit_pb2.CommitRequest:
+    """A commit with every field and every kind of mutation in it."""
+    whole = commit_pb2.Put(key=key("p"), precondition=absent(), value=entry_pb2.Value(text="x"), metadata={"a": "b"})
+    whole.update_mask.paths.append("*")
+    whole.ttl.seconds = 10
+    binary = entry_pb2.Value(binary=entry_pb2.BinaryValue(data=b"x", media_type="image/png"))
+    return commit_pb2.CommitRequest(
+        board="main",
+        request_id=new_id(),
+        preconditions=[commit_pb2.EntryPrecondition(key=key("b"), precondition=TRUE_AT)],
+        mutations=[
+            commit_pb2.Mutation(put=whole),
+            commit_pb2.Mutation(delete=commit_pb2.Delete(key=key("d"), precondition=TRUE_AT)),
+            commit_pb2.Mutation(increment=commit_pb2.Increment(key=key("i"), by=1)),
+            commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key("l"), items=["1"])),
+            commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key("s"), items=["1"])),
+            commit_pb2.Mutation(merge_patch=commit_pb2.MergePatch(key=key("m"), precondition=TRUE_AT, patch="{}")),
+            put("v", binary),
+            put_json("j", "{}"),
+        ],
+        reason="why",
+        retry_of=new_id(),
+    )
+
+
+def fresh(name: str = "strong") -> entry_pb2.ReadConsistency:
+    return entry_pb2.ReadConsistency(**{name: TOKEN if name in {"at_least", "snapshot"} else True})  # type: ignore[arg-type]  # by name
+
+
+FULL: dict[str, Callable[[], Message]] = {
+    BOARD + "Commit": full_commit,
+    BOARD + "CommitStream": lambda: commit_pb2.CommitStreamRequest(commit=full_commit()),
+    BOARD + "GetEntry": lambda: board_service_pb2.GetEntryRequest(
+        board="main", key=key("e"), consistency=fresh("at_least")
+    ),
+    BOARD + "BatchGetEntries": lambda: board_service_pb2.BatchGetEntriesRequest(
+        board="main", keys=[key("e"), key("f")], consistency=fresh("snapshot")
+    ),
+    BOARD + "ListEntries": lambda: board_service_pb2.ListEntriesRequest(
+        board="main",
+        region=REGION,
+        path="e",
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+        consistency=fresh("at_least"),
+    ),
+    BOARD + "ListRevisions": lambda: board_service_pb2.ListRevisionsRequest(
+        board="main",
+        key=key("e"),
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    BOARD + "Watch": lambda: board_service_pb2.WatchRequest(
+        board="main", targets=[board_service_pb2.WatchTarget(region=REGION, path="e")], after=TOKEN
+    ),
+    ADMIN + "GetStatus": admin_service_pb2.GetStatusRequest,
+    ADMIN + "Compact": lambda: admin_service_pb2.CompactRequest(before=TOKEN),
+}
+"""Every method, with a request in which every field is filled in."""
+
+
+async def call(agent: Agent, method: str, raw: bytes, metadata: Any = None) -> Refused | None:  # noqa: ANN401 - any message, or any field of one
+    """Send bytes to a method; give the refusal, or nothing if there was none."""
+    metadata = agent.metadata if metadata is None else metadata
+    channel: Any = agent.channel  # bytes in, bytes out: no type of the stubs fits
+    try:
+        if method.endswith("/CommitStream"):
+
+            async def once() -> Any:  # noqa: ANN401 - any message, or any field of one
+                yield raw
+
+            stream: Any = channel.stream_stream(method)(once(), metadata=metadata)
+            answer = await stream.read()
+            if answer is grpc.aio.EOF:
+                return None
+            response = commit_pb2.CommitStreamResponse.FromString(answer)
+            if response.WhichOneof("result") != "refused":
+                return None
+            told = response.refused
+            reason = error_reason_pb2.ErrorReason.Name(told.reason).removeprefix("ERROR_REASON_")
+            code = next(code for code in grpc.StatusCode if code.value[0] == told.code)
+            field = told.metadata.get("field")
+            return Refused(code, reason, dict(told.metadata), told.message, [field] if field else [], None)
+        if method.endswith("/Watch"):
+            watch: Any = channel.unary_stream(method)(raw, metadata=metadata)
+            await watch.read()
+            watch.cancel()
+            return None
+        await channel.unary_unary(method)(raw, metadata=metadata, timeout=10)
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+    return None
+
+
+def check(refusal: Refused | None, reason: str, field: str | None, **facts: str) -> None:
+    assert refusal is not None
+    assert (refusal.reason, refusal.facts.get("field")) == (reason, field), refusal
+    assert refusal.code is CODE_BY_REASON[reason]
+    if field is not None and refusal.code is grpc.StatusCode.INVALID_ARGUMENT and field:
+        assert refusal.fields == [field]
+    assert {name: refusal.facts.get(name) for name in facts} == facts
+
+
+# Broken bytes.
+
+
+def strings_of(message: Message) -> Iterator[tuple[Message, FieldDescriptor, int | None]]:
+    """Give every string field that is filled in, at any depth."""
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            continue
+        for index, item in enumerate(value) if field.is_repeated else ((None, value),):
+            if field.type == FieldDescriptor.TYPE_STRING:
+                yield message, field, index
+            elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                yield from strings_of(item)
+
+
+def broken_texts(method: str) -> list[bytes]:
+    """Give the method's request once for each of its texts, with half of a surrogate pair in that text."""
+    made = []
+    count = len(list(strings_of(FULL[method]())))
+    for place in range(count):
+        message = FULL[method]()
+        owner, field, index = list(strings_of(message))[place]
+        if index is None:
+            setattr(owner, field.name, "LONESURR")
+        else:
+            getattr(owner, field.name)[index] = "LONESURR"
+        made.append(message.SerializeToString().replace(b"LONESURR", b"a\xed\xa0\x80b\xed\xbf\xbf"))
+    return made
+
+
+@pytest.mark.parametrize("method", FULL)
+async def test_text_that_is_not_UTF_8_is_malformed_wherever_it_stands(agent: Agent, method: str) -> None:
+    texts = broken_texts(method)
+    assert texts or method.endswith("GetStatus")
+    for raw in texts:
+        check(await call(agent, method, raw), "MALFORMED_REQUEST", "")
+    assert await agent.paths() == []
+
+
+@pytest.mark.parametrize("method", FULL)
+@pytest.mark.parametrize(
+    "raw", [b"\xff", b"\x0a", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\x7f", b"\x08", b"\x0b", b"\x07", bytes(range(256))]
+)
+async def test_bytes_that_are_no_message_are_malformed(agent: Agent, method: str, raw: bytes) -> None:
+    refusal = await call(agent, method, raw)
+    if method.endswith("GetStatus") and refusal is None:
+        return  # a message without fields takes what can be skipped
+    assert refusal is not None
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("method", FULL)
+async def test_a_field_of_another_wire_type_counts_as_not_given(agent: Agent, method: str) -> None:
+    """Field 1, a text or message everywhere, as a number: protobuf keeps it apart as unknown."""
+    if method.endswith("GetStatus"):
+        return
+    refusal = await call(agent, method, b"\x08\x01")
+    field = {BOARD + "CommitStream": "board", ADMIN + "Compact": "before"}.get(method, "board")
+    check(refusal, "FIELD_REQUIRED", field)
+
+
+@pytest.mark.parametrize("method", FULL)
+async def test_an_empty_message_names_the_first_field_it_lacks(agent: Agent, method: str) -> None:
+    refusal = await call(agent, method, b"")
+    if method.endswith("GetStatus"):
+        assert refusal is None
+    else:
+        check(refusal, "FIELD_REQUIRED", "before" if method.startswith(ADMIN) else "board")
+
+
+@pytest.mark.parametrize("method", FULL)
+async def test_unknown_fields_are_passed_over(agent: Agent, method: str) -> None:
+    """A newer client may send more than this server knows."""
+    message = FULL[method]()
+    plain = await call(agent, method, message.SerializeToString())
+    raw = message.SerializeToString() + b"\xfa\xff\x03\x03abc" + b"\x80\xf8\x03\x01"
+    more = await call(agent, method, raw)
+    if plain is None or more is None:
+        assert plain == more
+    else:
+        assert (plain.reason, plain.facts.get("field")) == (more.reason, more.facts.get("field"))
+
+
+@pytest.mark.parametrize("method", FULL)
+async def test_a_message_of_more_than_1_MiB_is_refused(agent: Agent, method: str) -> None:
+    filler = limits.REQUEST_BYTES_MAX + 1 - 5
+    raw = b"\xfa\x3f" + _varint(filler) + b"x" * filler
+    refusal = await call(agent, method, raw)
+    assert refusal is not None
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    fits = limits.REQUEST_BYTES_MAX - 5
+    raw = b"\xfa\x3f" + _varint(fits) + b"x" * fits
+    assert len(raw) == limits.REQUEST_BYTES_MAX
+    refusal = await call(agent, method, raw)
+    assert refusal is None or refusal.reason == "FIELD_REQUIRED"
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+async def test_deeply_nested_bytes_are_malformed(agent: Agent) -> None:
+    """Groups within groups in an unknown field: the parser's own bound, and no crash."""
+    for method in FULL:
+        check(await call(agent, method, b"\xa3\x06" * 10_000 + b"\xa4\x06" * 10_000), "MALFORMED_REQUEST", "")
+
+
+# Each field.
+
+BAD_BOARDS = [
+    ("", "FIELD_REQUIRED"),
+    *[(text, "FIELD_INVALID") for text in ("Main", "-a", "a-", "a/b", "a\x00", "é", "a" * 64, "a b", "x" * 100_000)],
+]
+BAD_REGIONS = [
+    ("", "REGION_REQUIRED"),
+    *[
+        (text, "REGION_INVALID")
+        for text in (
+            "shared",
+            "shared:",
+            "other:x",
+            "*",
+            "shared:*/",
+            "shared:a/b",
+            "shared:a\x00",
+            "shared:e\u0301",
+            "tenant:",
+            "tenant:x",
+            "Shared:a",
+            "shared:" + "a" * 257,
+            "x" * 100_000,
+            "shared:\u2028",
+        )
+    ],
+]
+BAD_PATHS = [
+    ("", "PATH_REQUIRED"),
+    *[
+        (text, "PATH_INVALID")
+        for text in ("/", "a/", "/a", "a//b", ".", "..", "a/../b", "a/.", "a\x00b", "a\nb", "e\u0301", "\x7f", "\u2029")
+    ],
+    ("a" * 1025, "PATH_TOO_LONG"),
+    ("é" * 513, "PATH_TOO_LONG"),
+    ("/".join("a" * 17), "PATH_TOO_DEEP"),
+    ("a" * 500_000, "PATH_TOO_LONG"),
+]
+KEYS: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
+    BOARD + "GetEntry": [("key", lambda message: message.key)],
+    BOARD + "ListRevisions": [("key", lambda message: message.key)],
+    BOARD + "BatchGetEntries": [("keys[1]", lambda message: message.keys[1])],
+    BOARD + "Commit": [
+        *[
+            (
+                f"mutations[{place}].{kind}.key",
+                lambda message, place=place, kind=kind: getattr(message.mutations[place], kind).key,
+            )
+            for place, kind in enumerate(["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch"])
+        ],
+        ("preconditions[0].key", lambda message: message.preconditions[0].key),
+    ],
+}
+
+
+@pytest.mark.parametrize("method", [method for method in FULL if method.startswith(BOARD)])
+async def test_every_method_wants_a_well_formed_board(agent: Agent, method: str) -> None:
+    for board, reason in BAD_BOARDS:
+        message: Any = FULL[method]()
+        (message.commit if method.endswith("CommitStream") else message).board = board
+        check(await call(agent, method, message.SerializeToString()), reason, "board")
+
+
+@pytest.mark.parametrize("method", KEYS)
+async def test_every_entry_key_wants_a_region_and_a_path(agent: Agent, method: str) -> None:
+    for field, find in KEYS[method]:
+        for part, table in (("region", BAD_REGIONS), ("path", BAD_PATHS)):
+            for text, reason in table:
+                message: Any = FULL[method]()
+                setattr(find(message), part, text)
+                facts = {}
+                if reason == "PATH_TOO_LONG":
+                    facts = {"limit": "1024", "actual": str(len(text.encode()))}
+                if reason == "PATH_TOO_DEEP":
+                    facts = {"limit": "16", "actual": "17"}
+                check(await call(agent, method, message.SerializeToString()), reason, f"{field}.{part}", **facts)
+        message = FULL[method]()
+        find(message).Clear()
+        check(await call(agent, method, message.SerializeToString()), "REGION_REQUIRED", f"{field}.region")
+
+
+async def test_the_places_that_take_a_region_and_perhaps_a_path(agent: Agent) -> None:
+    for text, reason in BAD_REGIONS:
+        listing: Any = FULL[BOARD + "ListEntries"]()
+        listing.region = text
+        check(await call(agent, BOARD + "ListEntries", listing.SerializeToString()), reason, "region")
+        watch: Any = FULL[BOARD + "Watch"]()
+        watch.targets[0].region = text
+        check(await call(agent, BOARD + "Watch", watch.SerializeToString()), reason, "targets[0].region")
+    for text, reason in BAD_PATHS[1:]:
+        listing = FULL[BOARD + "ListEntries"]()
+        listing.path = text
+        check(await call(agent, BOARD + "ListEntries", listing.SerializeToString()), reason, "path")
+        watch = FULL[BOARD + "Watch"]()
+        watch.targets[0].path = text
+        check(await call(agent, BOARD + "Watch", watch.SerializeToString()), reason, "targets[0].path")
+
+
+def _set(path: str, value: object) -> Callable[[Any], None]:
+    """Give a change of one field, named as a refusal would name it."""
+
+    def change(message: Any) -> None:  # noqa: ANN401 - any message, or any field of one
+        *parents, last = path.split(".")
+        for part in parents:
+            name, _, index = part.partition("[")
+            message = getattr(message, name)
+            if index:
+                message = message[int(index.rstrip("]"))]
+        if value is None:
+            message.ClearField(last)
+        elif isinstance(value, list):
+            del getattr(message, last)[:]
+            getattr(message, last).extend(value)
+        elif isinstance(value, dict):
+            getattr(message, last).clear()
+            getattr(message, last).update(value)
+        else:
+            setattr(message, last, value)
+
+    return change
+
+
+def _all(*changes: Callable[[Any], None]) -> Callable[[Any], None]:
+    def change(message: Any) -> None:  # noqa: ANN401 - any message, or any field of one
+        for each in changes:
+            each(message)
+
+    return change
+
+
+def _alone(message: Any) -> None:  # noqa: ANN401 - any message, or any field of one
+    """Leave the put alone: what is judged last is not hidden by foreign revisions beside it."""
+    del message.mutations[1:]
+    del message.preconditions[:]
+
+
+def _raw(path: str, raw: bytes) -> Callable[[Any], None]:
+    """Give a change that leaves a message with nothing but an unknown field in it."""
+
+    def change(message: Any) -> None:  # noqa: ANN401 - any message, or any field of one
+        for part in path.split("."):
+            name, _, index = part.partition("[")
+            message = getattr(message, name)
+            if index:
+                message = message[int(index.rstrip("]"))]
+        message.Clear()
+        message.MergeFromString(raw)
+
+    return change
+
+
+UNKNOWN_BRANCH = b"\xa2\x06\x02\x08\x01"  # field 100, a message
+PUT = "mutations[0].put"
+BIG = "x" * (limits.VALUE_BYTES_MAX + 1)
+ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+BAD_IDS = [
+    ID.upper(),
+    ID[:-1],
+    ID + "0",
+    "{" + ID + "}",
+    ID.replace("-", ""),
+    ID.replace("774b", "474b"),
+    ID.replace("bcce", "ccce"),
+    "x",
+    " " + ID,
+    ID + "\n",
+    "0" * 36,
+    "\x00",
+]
+
+FIELDS: list[tuple[str, str, Callable[[Any], None], str, str, dict[str, str]]] = [
+    ("Commit", "no request id", _set("request_id", None), "REQUEST_ID_REQUIRED", "request_id", {}),
+    *[
+        ("Commit", f"request id {text!r}", _set("request_id", text), "REQUEST_ID_INVALID", "request_id", {})
+        for text in BAD_IDS
+    ],
+    *[("Commit", f"retry of {text!r}", _set("retry_of", text), "FIELD_INVALID", "retry_of", {}) for text in BAD_IDS],
+    ("Commit", "reason too long", _set("reason", "x" * 1025), "FIELD_INVALID", "reason", {}),
+    ("Commit", "reason too long in bytes", _set("reason", "é" * 513), "FIELD_INVALID", "reason", {}),
+    ("Commit", "no mutations", _set("mutations", []), "FIELD_REQUIRED", "mutations", {}),
+    (
+        "Commit",
+        "33 mutations",
+        _set("mutations", [put(f"e{n}") for n in range(33)]),
+        "TOO_MANY_ITEMS",
+        "mutations",
+        {"limit": "32", "actual": "33"},
+    ),
+    (
+        "Commit",
+        "an entry twice",
+        _set("mutations", [put("e"), put("f"), put("e", "y")]),
+        "DUPLICATE_KEY",
+        "mutations[2].put.key",
+        {},
+    ),
+    ("Commit", "a mutation of no kind", _raw("mutations[2]", b""), "FIELD_REQUIRED", "mutations[2].kind", {}),
+    (
+        "Commit",
+        "a mutation of an unknown kind",
+        _raw("mutations[2]", UNKNOWN_BRANCH),
+        "FIELD_REQUIRED",
+        "mutations[2].kind",
+        {},
+    ),
+    (
+        "Commit",
+        "33 beliefs",
+        _set(
+            "preconditions", [commit_pb2.EntryPrecondition(key=key(f"b{n}"), precondition=absent()) for n in range(33)]
+        ),
+        "TOO_MANY_ITEMS",
+        "preconditions",
+        {"limit": "32", "actual": "33"},
+    ),
+    (
+        "Commit",
+        "a belief twice",
+        _set("preconditions", [commit_pb2.EntryPrecondition(key=key("b"), precondition=absent())] * 2),
+        "DUPLICATE_KEY",
+        "preconditions[1].key",
+        {},
+    ),
+    (
+        "Commit",
+        "a belief of nothing",
+        _raw("preconditions[0].precondition", b""),
+        "PRECONDITION_REQUIRED",
+        "preconditions[0].precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "an unknown belief",
+        _raw("preconditions[0].precondition", UNKNOWN_BRANCH),
+        "PRECONDITION_REQUIRED",
+        "preconditions[0].precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "an unconditional belief",
+        _set("preconditions[0].precondition.unconditional", True),
+        "PRECONDITION_INVALID",
+        "preconditions[0].precondition.unconditional",
+        {},
+    ),
+    (
+        "Commit",
+        "no precondition",
+        _set(f"{PUT}.precondition", None),
+        "PRECONDITION_REQUIRED",
+        f"{PUT}.precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "an unknown precondition",
+        _raw(f"{PUT}.precondition", UNKNOWN_BRANCH),
+        "PRECONDITION_REQUIRED",
+        f"{PUT}.precondition",
+        {},
+    ),
+    *[
+        (
+            "Commit",
+            f"epoch {epoch!r}",
+            _all(_set(f"{PUT}.precondition.at.number", 1), _set(f"{PUT}.precondition.at.epoch", epoch)),
+            "TOKEN_INVALID",
+            f"{PUT}.precondition.at.epoch",
+            {},
+        )
+        for epoch in ("", "x" * 16, "0123456789ABCDEF", "0" * 15, "0" * 17, "é" * 16, "\x00" * 16)
+    ],
+    (
+        "Commit",
+        "a delete of what must not exist",
+        _set("mutations[1].delete.precondition.must_not_exist", True),
+        "PRECONDITION_INVALID",
+        "mutations[1].delete.precondition.must_not_exist",
+        {},
+    ),
+    (
+        "Commit",
+        "a delete without a precondition",
+        _set("mutations[1].delete.precondition", None),
+        "PRECONDITION_REQUIRED",
+        "mutations[1].delete.precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "a merge that must not exist",
+        _set("mutations[5].merge_patch.precondition.must_not_exist", True),
+        "PRECONDITION_INVALID",
+        "mutations[5].merge_patch.precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "an unconditional merge",
+        _set("mutations[5].merge_patch.precondition.unconditional", True),
+        "PRECONDITION_INVALID",
+        "mutations[5].merge_patch.precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "a merge without precondition",
+        _set("mutations[5].merge_patch.precondition", None),
+        "PRECONDITION_REQUIRED",
+        "mutations[5].merge_patch.precondition",
+        {},
+    ),
+    (
+        "Commit",
+        "no patch",
+        _set("mutations[5].merge_patch.patch", ""),
+        "FIELD_REQUIRED",
+        "mutations[5].merge_patch.patch",
+        {},
+    ),
+    (
+        "Commit",
+        "a patch that is not JSON",
+        _set("mutations[5].merge_patch.patch", "{"),
+        "VALUE_NOT_JSON",
+        "mutations[5].merge_patch.patch",
+        {},
+    ),
+    (
+        "Commit",
+        "a patch that is too deep",
+        _set("mutations[5].merge_patch.patch", "[" * 33 + "]" * 33),
+        "JSON_TOO_DEEP",
+        "mutations[5].merge_patch.patch",
+        {"limit": "32"},
+    ),
+    *[
+        (
+            "Commit",
+            f"no items {kind}",
+            _set(f"mutations[{place}].{kind}.items", []),
+            "FIELD_REQUIRED",
+            f"mutations[{place}].{kind}.items",
+            {},
+        )
+        for place, kind in ((3, "append_to_list"), (4, "add_to_set"))
+    ],
+    *[
+        (
+            "Commit",
+            f"257 items {kind}",
+            _set(f"mutations[{place}].{kind}.items", ["1"] * 257),
+            "TOO_MANY_ITEMS",
+            f"mutations[{place}].{kind}.items",
+            {"limit": "256", "actual": "257"},
+        )
+        for place, kind in ((3, "append_to_list"), (4, "add_to_set"))
+    ],
+    *[
+        (
+            "Commit",
+            f"item {text!r} {kind}",
+            _set(f"mutations[{place}].{kind}.items", ["1", text]),
+            "VALUE_NOT_JSON",
+            f"mutations[{place}].{kind}.items[1]",
+            {},
+        )
+        for place, kind in ((3, "append_to_list"), (4, "add_to_set"))
+        for text in ("", "x", '"\\ud800"')
+    ],
+    ("Commit", "a value of no form", _raw(f"{PUT}.value", b""), "VALUE_REQUIRED", f"{PUT}.value", {}),
+    (
+        "Commit",
+        "a value of an unknown form",
+        _raw(f"{PUT}.value", UNKNOWN_BRANCH),
+        "VALUE_REQUIRED",
+        f"{PUT}.value",
+        {},
+    ),
+    (
+        "Commit",
+        "a text too large",
+        _set(f"{PUT}.value.text", BIG),
+        "VALUE_TOO_LARGE",
+        f"{PUT}.value.text",
+        {"limit": "524288", "actual": "524289"},
+    ),
+    (
+        "Commit",
+        "a text too large in bytes",
+        _set(f"{PUT}.value.text", "é" * (limits.VALUE_BYTES_MAX // 2 + 1)),
+        "VALUE_TOO_LARGE",
+        f"{PUT}.value.text",
+        {"limit": "524288", "actual": "524290"},
+    ),
+    (
+        "Commit",
+        "a JSON too large",
+        _set(f"{PUT}.value.json", f'"{BIG[2:]}"'),
+        "VALUE_TOO_LARGE",
+        f"{PUT}.value.json",
+        {"limit": "524288", "actual": "524289"},
+    ),
+    (
+        "Commit",
+        "bytes too large",
+        _all(_set(f"{PUT}.value.binary.data", BIG.encode()), _set(f"{PUT}.value.binary.media_type", "a/b")),
+        "VALUE_TOO_LARGE",
+        f"{PUT}.value.binary",
+        {"limit": "524288", "actual": "524289"},
+    ),
+    *[
+        (
+            "Commit",
+            f"media type {text[:20]!r}",
+            _all(_set(f"{PUT}.value.binary.data", b"x"), _set(f"{PUT}.value.binary.media_type", text)),
+            "FIELD_INVALID",
+            f"{PUT}.value.binary.media_type",
+            {},
+        )
+        for text in ("", " ", "é", "a\x00", "a\n", "a" * 256)
+    ],
+    *[
+        ("Commit", f"JSON {text[:20]!r}", _set(f"{PUT}.value.json", text), "VALUE_NOT_JSON", f"{PUT}.value.json", {})
+        for text in (
+            "",
+            " ",
+            "{",
+            "{}{}",
+            "nul",
+            "NaN",
+            "-Infinity",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "'a'",
+            '{"a":1,"a":2}',
+            '{"a":1,"\\u0061":2}',
+            '"\\ud800"',
+            '{"\\udfff":1}',
+            '"\x00"',
+            '"a\nb"',
+            "[1,]",
+            "\ufeff1",
+            "1 2",
+            "\u0661",
+            "// x",
+            '"\\x41"',
+        )
+    ],
+    *[
+        (
+            "Commit",
+            f"JSON of {depth} levels {opening}",
+            _set(f"{PUT}.value.json", opening * depth + "1" + closing * depth),
+            "JSON_TOO_DEEP",
+            f"{PUT}.value.json",
+            {"limit": "32"},
+        )
+        for depth in (33, 1_000, 50_000)
+        for opening, closing in (("[", "]"), ('{"a":', "}"))
+    ],
+    (
+        "Commit",
+        "65 pairs",
+        _set(f"{PUT}.metadata", {f"k{n}": "v" for n in range(65)}),
+        "METADATA_INVALID",
+        f"{PUT}.metadata",
+        {},
+    ),
+    ("Commit", "an empty metadata key", _set(f"{PUT}.metadata", {"": "v"}), "METADATA_INVALID", f"{PUT}.metadata", {}),
+    (
+        "Commit",
+        "a metadata key too long",
+        _set(f"{PUT}.metadata", {"é" * 65: "v"}),
+        "METADATA_INVALID",
+        f"{PUT}.metadata",
+        {},
+    ),
+    (
+        "Commit",
+        "a metadata value too long",
+        _set(f"{PUT}.metadata", {"k": "é" * 513}),
+        "METADATA_INVALID",
+        f"{PUT}.metadata",
+        {},
+    ),
+    *[
+        (
+            "Commit",
+            f"ttl {seconds} s {nanos} ns",
+            _all(_set(f"{PUT}.ttl.seconds", seconds), _set(f"{PUT}.ttl.nanos", nanos)),
+            "EXPIRY_INVALID",
+            f"{PUT}.ttl",
+            {},
+        )
+        for seconds, nanos in (
+            (0, 0),
+            (0, 999_000_000),
+            (-1, 0),
+            (315_360_000, 1_000_000),
+            (315_360_001, 0),
+            (2**62, 0),
+            (10, 1),
+            (10, 999_999),
+            (10, 2_000_000_000),
+            (10, -2_000_000_000),
+        )
+    ],
+    *[
+        (
+            "Commit",
+            f"expiry at {seconds} s {nanos} ns",
+            _all(_alone, _set(f"{PUT}.expire_time.seconds", seconds), _set(f"{PUT}.expire_time.nanos", nanos)),
+            "EXPIRY_INVALID",
+            f"{PUT}.expire_time",
+            {},
+        )
+        for seconds, nanos in (
+            (0, 0),
+            (-1, 0),
+            (1_800_000_000, 0),
+            (1_800_000_000 + 315_360_000, 1_000_000),
+            (2**62, 0),
+            (-(2**62), 0),
+            (1_800_000_100, 1),
+            (1_800_000_100, -1),
+        )
+    ],
+    (
+        "GetEntry",
+        "a token of another store",
+        lambda message: None,
+        "TOKEN_FROM_ANOTHER_STORE",
+        "consistency.at_least",
+        {},
+    ),
+    *[
+        (
+            method,
+            f"{level} is false {method}",
+            _set(f"consistency.{level}", False),
+            "FIELD_INVALID",
+            f"consistency.{level}",
+            {},
+        )
+        for level in ("strong", "local")
+        for method in ("GetEntry", "BatchGetEntries", "ListEntries")
+    ],
+    *[
+        (
+            method,
+            f"{level} {text!r} {method}",
+            _set(f"consistency.{level}", text),
+            "TOKEN_INVALID",
+            f"consistency.{level}",
+            {},
+        )
+        for level in ("at_least", "snapshot")
+        for method in ("GetEntry", "BatchGetEntries")
+        for text in ("", "x", "\x00", TOKEN + "A")
+    ],
+    ("BatchGetEntries", "no keys", _set("keys", []), "FIELD_REQUIRED", "keys", {}),
+    (
+        "BatchGetEntries",
+        "101 keys",
+        _set("keys", [key(f"e{n}") for n in range(101)]),
+        "TOO_MANY_ITEMS",
+        "keys",
+        {"limit": "100", "actual": "101"},
+    ),
+    ("BatchGetEntries", "a key twice", _set("keys", [key("e"), key("f"), key("e")]), "DUPLICATE_KEY", "keys[2]", {}),
+    *[
+        (method, f"page size {size} {method}", _set("page_size", size), "FIELD_INVALID", "page_size", {})
+        for method in ("ListEntries", "ListRevisions")
+        for size in (-1, 1001, 2**31 - 1, -(2**31))
+    ],
+    *[
+        (method, f"page token {text[:9]!r} {method}", _set("page_token", text), "PAGE_TOKEN_INVALID", "page_token", {})
+        for method in ("ListEntries", "ListRevisions")
+        for text in ("x", "\x00", "é", TOKEN, "A" * 8193)
+    ],
+    ("Watch", "no targets", _set("targets", []), "FIELD_REQUIRED", "targets", {}),
+    (
+        "Watch",
+        "17 targets",
+        _set("targets", [board_service_pb2.WatchTarget(region=REGION, path=f"e{n}") for n in range(17)]),
+        "TOO_MANY_ITEMS",
+        "targets",
+        {"limit": "16", "actual": "17"},
+    ),
+    ("Watch", "no start", _set("after", None), "FIELD_REQUIRED", "start", {}),
+    ("Watch", "snapshot is false", _set("snapshot", False), "FIELD_INVALID", "snapshot", {}),
+    ("Watch", "now is false", _set("now", False), "FIELD_INVALID", "now", {}),
+    ("Watch", "after nothing", _set("after", ""), "TOKEN_INVALID", "after", {}),
+    ("Watch", "after a token of another store", lambda message: None, "TOKEN_FROM_ANOTHER_STORE", "after", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "reason", "field", "facts"),
+    [
+        pytest.param(method, *rest, id=f"{place}-{method}-{name[:40]}".encode("ascii", "replace").decode())
+        for place, (method, name, *rest) in enumerate(FIELDS)
+    ],
+)
+async def test_a_bad_field_is_refused_by_name(
+    agent: Agent, method: str, change: Callable[[Any], None], reason: str, field: str, facts: dict[str, str]
+) -> None:
+    message: Any = FULL[BOARD + method]()
+    change(message)
+    check(await call(agent, BOARD + method, message.SerializeToString()), reason, field, **facts)
+    if method == "Commit":
+        stream = commit_pb2.CommitStreamRequest(commit=message)
+        check(await call(agent, BOARD + "CommitStream", stream.SerializeToString()), reason, field, **facts)
+
+
+async def test_a_region_that_is_far_too_long_is_not_remembered(agent: Agent) -> None:
+    """What was parsed is kept to spare work; thousands of texts of a megabyte must not be."""
+    kept = names._parse_region.cache_info().currsize
+    for letter in "abc":
+        with refused("REGION_INVALID", field="region"):
+            await agent.page(region="shared:" + letter * 900_000)
+    assert names._parse_region.cache_info().currsize == kept
+
+
+async def test_compact_wants_a_token(running: Running) -> None:
+    operator = running.as_agent("keeper", "operator")
+    for before, reason in (("", "FIELD_REQUIRED"), ("x", "TOKEN_INVALID"), (TOKEN, "TOKEN_FROM_ANOTHER_STORE")):
+        request = admin_service_pb2.CompactRequest(before=before)
+        check(await call(operator, ADMIN + "Compact", request.SerializeToString()), reason, "before")
+
+
+async def test_a_watch_without_a_known_start_is_refused(agent: Agent) -> None:
+    message = board_service_pb2.WatchRequest(board="main", targets=[board_service_pb2.WatchTarget(region=REGION)])
+    raw = message.SerializeToString() + UNKNOWN_BRANCH
+    check(await call(agent, BOARD + "Watch", raw), "FIELD_REQUIRED", "start")
+
+
+# At each limit.
+
+
+async def test_a_value_at_its_limit_works_in_every_form(agent: Agent) -> None:
+    size = limits.VALUE_BYTES_MAX
+    values = [
+        entry_pb2.Value(text="é" * (size // 2)),
+        entry_pb2.Value(json='"' + "x" * (size - 2) + '"'),
+        entry_pb2.Value(binary=entry_pb2.BinaryValue(data=b"\x00" * size, media_type="a" * 255)),
+    ]
+    for number, value in enumerate(values):
+        await agent.commit(put(f"e{number}", value))
+        assert (await agent.get(f"e{number}")).value == value
+
+
+async def test_a_commit_at_its_limit_works_and_one_byte_more_does_not(agent: Agent) -> None:
+    half = limits.COMMIT_BYTES_MAX // 2
+    metadata = {"k" * 28: "v" * 100}
+    sized = [put("a", "x" * half), put("b", "x" * (half - 128), metadata=metadata)]
+    await agent.commit(*sized)
+    over = [put("c", "x" * half), put("d", "x" * (half - 127), metadata=metadata)]
+    with refused("COMMIT_TOO_LARGE", field="mutations", limit="655360", actual="655361"):
+        await agent.commit(*over)
+    items = ['"' + "x" * 1022 + '"'] * 160
+    lists = [
+        commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key(f"l{n}"), items=items)) for n in range(4)
+    ]
+    await agent.commit(*lists)
+    for part in lists:
+        part.append_to_list.key.path += "-more"
+    lists[0].append_to_list.items.append("1")
+    with refused("COMMIT_TOO_LARGE", limit="655360", actual="655361"):
+        await agent.commit(*lists)
+
+
+async def test_what_a_commit_stores_names_and_copies_included_has_a_limit(agent: Agent) -> None:
+    long = "/".join(["é" * 30] * 16)  # each byte of an escaped name counts
+    parts = [put(f"{long}{number:02}", "x" * 20_000) for number in range(32)]
+    with refused("COMMIT_TOO_LARGE", field="mutations", limit="1400000") as found:
+        await agent.commit(*parts)
+    assert int(found[0].facts["actual"]) > 1_400_000
+    await agent.commit(*parts[:30])
+
+
+async def test_a_full_commit_works(agent: Agent) -> None:
+    made = await agent.commit(*[put(f"b{number}") for number in range(32)])
+    answer = await agent.commit(
+        *[
+            put(f"e{number}", ttl={"seconds": 1}, metadata={f"{n:0128}": "v" for n in range(10)})
+            for number in range(32)
+        ],
+        preconditions=[(f"b{number}", entry_pb2.Precondition(at=made.revision)) for number in range(32)],
+        reason="x" * 1024,
+        retry_of=new_id(),
+    )
+    assert len(answer.results) == 32
+
+
+async def test_names_at_their_limits_work(agent: Agent) -> None:
+    for region, path in (
+        ("shared:" + "é" * 128, "a"),
+        (REGION, "a" * 1024),
+        (REGION, "/".join("a" * 16)),
+        (REGION, "é" * 512),
+    ):
+        await agent.commit(put(path, "x", region=region))
+        entry = await agent.get(path, region)
+        assert (entry.key.region, entry.key.path) == (region, path)
+        assert await agent.paths(path, region) == [path]
+        with refused("ALREADY_EXISTS", path=path, region=region):
+            await agent.commit(put(path, "x", region=region))
+
+
+async def test_other_fields_at_their_limits_work(agent: Agent, running: Running) -> None:
+    full = {f"{number:0128}": "é" * 512 for number in range(64)}
+    await agent.commit(put("m", "x", metadata=full))
+    assert dict((await agent.get("m")).metadata) == full
+    entry = await agent.get("m")
+    more = put("m", None, entry_pb2.Precondition(at=entry.revision), metadata={"one more": "x"})
+    more.put.update_mask.paths.append("metadata.one more")
+    with refused("VALUE_FULL", field="mutations[0].put.metadata", limit="64"):
+        await agent.commit(more)
+    await agent.commit(put_json("deep", "[" * 32 + "]" * 32))
+    await agent.commit(put("soon", ttl={"seconds": 1}), put("late", ttl={"seconds": 3_650 * 86_400}))
+    await agent.commit(put("at", expire_time={"seconds": 1_800_000_000 + 3_650 * 86_400}))
+    await agent.commit(put("after", expire_time={"seconds": 1_800_000_000, "nanos": 1_000_000}))
+    for items in (["1"] * 256,):
+        await agent.commit(commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key("l"), items=items)))
+    await agent.page(page_size=1000)
+    keys = [key(f"k{number}") for number in range(100)]
+    batch = board_service_pb2.BatchGetEntriesRequest(board="main", keys=keys)
+    assert len((await agent.board.BatchGetEntries(batch, metadata=agent.metadata)).missing) == 100
+    watch = await agent.watch(*[f"e{number}" for number in range(16)], now=True).begun()
+    watch.cancel()
+    assert (await running.as_agent("a" * 128).get("m")).metadata
+
+
+async def test_a_computed_value_has_the_limits_of_any_value(agent: Agent) -> None:
+    almost = '["' + "x" * (limits.VALUE_BYTES_MAX - 6) + '"]'
+    await agent.commit(put_json("l", almost))
+    with refused("VALUE_FULL", field="mutations[0].append_to_list", limit="524288"):
+        await agent.commit(commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key("l"), items=["12"])))
+    await agent.commit(commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key("l"), items=["1"])))
+    assert len(await agent.json("l")) == limits.VALUE_BYTES_MAX
+    deep = "[" * 31 + "]" * 31
+    await agent.commit(commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key("d"), items=[deep])))
+    with refused("VALUE_FULL", field="mutations[0].add_to_set"):
+        await agent.commit(commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key("d"), items=[f"[{deep}]"])))
