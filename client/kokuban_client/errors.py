@@ -423,7 +423,7 @@ class ResponseTooLarge(Refused):
 
 
 class StoreFull(Refused):
-    """The store has no room. Reads and deletes still work."""
+    """The store has no room for what this would write, and a delete writes too. Reads still work."""
 
     REASON = "STORE_FULL"
 

@@ -20,6 +20,8 @@ from pydantic_settings import (
 )
 
 from kokuban_server.core import limits
+from kokuban_server.core.names import parse_board
+from kokuban_server.core.refusals import InvalidRequest
 
 
 class SettingsError(Exception):
@@ -120,6 +122,16 @@ class Settings(BaseSettings):
     def _boards(cls, boards: object) -> object:
         return [name.strip() for name in boards.split(",")] if isinstance(boards, str) else boards
 
+    @field_validator("boards")
+    @classmethod
+    def _board_ids(cls, boards: list[str]) -> list[str]:
+        for name in boards:
+            try:
+                parse_board(name)
+            except InvalidRequest as refusal:
+                raise ValueError(f"{name!r}: {refusal.detail}") from refusal
+        return boards
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -146,8 +158,10 @@ def load(flags: dict[str, Any], config_file: Path | None) -> Settings:
 
     try:
         return FromFile(**{name: value for name, value in flags.items() if value is not None})
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{config_file} is not TOML: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"{config_file} cannot be read: {error}") from error
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise SettingsError("; ".join(faults)) from error

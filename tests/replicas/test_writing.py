@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import Counter
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kokuban_client import NOW, AtLeast, ChangeType, EntryChange, Freshness, Written, errors
+from kokuban_client import (
+    NOW,
+    SNAPSHOT,
+    AtLeast,
+    ChangeType,
+    EntryChange,
+    Freshness,
+    SnapshotComplete,
+    SnapshotEntry,
+    Written,
+    errors,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kokuban_client import Board, Revision, Watch
 
@@ -25,7 +36,7 @@ async def test_LU_01_of_writers_at_both_servers_one_wins_and_all_get_through_whe
     a: Board, b: Board, region: str
 ) -> None:
     base = await a.put(region, "notes", [], must_not_exist=True)
-    boards = list(itertools.islice(itertools.cycle((a, b)), 20))
+    boards = list(islice(cycle((a, b)), 20))
 
     async def write(number: int, board: Board) -> Written:
         return await board.put(region, "notes", [number], at=base.revision)
@@ -45,6 +56,53 @@ async def test_LU_01_of_writers_at_both_servers_one_wins_and_all_get_through_whe
         assert sorted((await board.get(region, "notes")).value[1:]) == list(range(100, 120))
 
 
+async def test_LU_03_what_is_written_while_a_consolidation_thinks_survives_it(a: Board, b: Board, region: str) -> None:
+    """It reads everything, takes long, and replaces what it read: refused if a part has changed, and then made anew."""
+    for number in range(4):
+        await a.put(region, f"notes/{number}", f"note {number}", must_not_exist=True)
+
+    async def consolidate(meanwhile: Callable[[], Awaitable[object]]) -> None:
+        notes = [entry async for entry in a.list(region, "notes")]
+        summary = sorted(entry.value for entry in notes)
+        await meanwhile()  # the model's time
+        async with a.commit() as commit:
+            commit.append(region, "summary", *summary)
+            for entry in notes:
+                commit.delete(region, entry.path, at=entry.revision)
+
+    async def write() -> None:
+        await b.update(region, "notes/2", lambda note: f"{note}, corrected")
+        await b.put(region, "notes/4", "note 4", must_not_exist=True)
+
+    with pytest.raises(errors.RevisionMismatch) as refused:
+        await consolidate(write)
+    assert refused.value.path == "notes/2"
+    assert await b.find(region, "summary") is None
+    notes = [entry.value async for entry in b.list(region, "notes")]
+    assert notes == ["note 0", "note 1", "note 2, corrected", "note 3", "note 4"]
+
+    await consolidate(lambda: b.put(region, "notes/5", "note 5", must_not_exist=True))
+    assert (await b.get(region, "summary")).value == notes
+    assert [entry.value async for entry in b.list(region, "notes")] == ["note 5"]
+
+
+async def test_LU_06_of_two_corrections_of_one_claim_one_stands_with_one_successor(
+    a: Board, b: Board, region: str
+) -> None:
+    """Check and update are one act: the loser leaves no second successor behind."""
+    first = await a.put(region, "claims/sky/active", "v1", must_not_exist=True)
+
+    async def correct(board: Board, value: str) -> None:
+        async with board.commit() as commit:
+            commit.put(region, f"claims/sky/versions/{value}", value, must_not_exist=True)
+            commit.put(region, "claims/sky/active", value, at=first.revision)
+
+    outcomes = await asyncio.gather(correct(a, "by a"), correct(b, "by b"), return_exceptions=True)
+    assert Counter(map(type, outcomes)) == {type(None): 1, errors.RevisionMismatch: 1}
+    active = (await b.get(region, "claims/sky/active")).value
+    assert [entry.value async for entry in a.list(region, "claims/sky/versions")] == [active]
+
+
 async def test_LU_08_two_servers_making_twenty_entities_each_make_forty(a: Board, b: Board, region: str) -> None:
     """The entities stand both as entries and in one document that all of them change."""
 
@@ -62,6 +120,22 @@ async def test_LU_08_two_servers_making_twenty_entities_each_make_forty(a: Board
         graph = (await board.get(region, "graph")).value
         assert graph.keys() == names
         assert sorted(graph.values()) == list(range(40))
+
+
+async def test_LU_09_fifty_parallel_writes_at_both_servers_are_fifty_entries(a: Board, b: Board, region: str) -> None:
+    """Counted in each way of reading: there is no index beside the entries that could lose some of them."""
+    await asyncio.gather(
+        *(
+            board.put(region, f"{number:02}", number, must_not_exist=True)
+            for number, board in zip(range(50), cycle((a, b)))
+        )
+    )
+    for board in (a, b):
+        assert [entry.value async for entry in board.list(region, page_size=7)] == list(range(50))
+        assert len((await board.get_many([(region, f"{number:02}") for number in range(50)])).entries) == 50
+        async with board.watch(region, start=SNAPSHOT) as watch:
+            told = [await asyncio.wait_for(anext(watch), BOUND_S) for _ in range(51)]
+        assert Counter(map(type, told)) == {SnapshotEntry: 50, SnapshotComplete: 1}
 
 
 async def test_LU_14_a_server_with_an_old_head_appends_nothing_and_steps_have_no_gap(
@@ -189,7 +263,9 @@ async def test_ID_03_ID_08_first_writes_of_one_key_at_both_servers_make_one_entr
             assert len(await board.history(region, entry.path)) == 1
 
 
-async def test_RE_06_first_writes_of_a_conversation_at_both_servers_all_stand(a: Board, b: Board, region: str) -> None:
+async def test_LU_02_RE_06_first_writes_of_a_conversation_at_both_servers_all_stand(
+    a: Board, b: Board, region: str
+) -> None:
     items = {f"{side}{each}": board for each in range(25) for side, board in (("a", a), ("b", b))}
     done = await asyncio.gather(*(board.append(region, "turns", item) for item, board in items.items()))
     entry = await b.get(region, "turns")
@@ -237,7 +313,9 @@ async def test_RB_42_a_read_at_the_other_server_is_as_fresh_as_the_token_of_a_wr
         seen = local.value
 
 
-async def test_a_conflict_at_one_server_names_the_winner_at_the_other(a: Board, b: Board, region: str) -> None:
+async def test_LU_05_LU_17_a_stale_write_at_one_server_is_a_conflict_that_names_the_winner_at_the_other(
+    a: Board, b: Board, region: str
+) -> None:
     base = await a.put(region, "e", "1", must_not_exist=True)
     winner = await a.put(region, "e", "2", at=base.revision)
     with pytest.raises(errors.RevisionMismatch) as refused:

@@ -22,7 +22,6 @@ def _own_configuration() -> Iterator[None]:
     structlog.configure(**before)
 
 
-@pytest.mark.xfail(reason="the log of a fault shows local variables", strict=True)
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_the_log_of_a_fault_shows_no_local_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format=log_format))  # type: ignore[arg-type]  # one of its literals

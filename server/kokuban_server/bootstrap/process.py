@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kokuban_server.settings import Settings
 
 _START_S = 30.0
+_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+"""Local variables hold what agents wrote, which no log may."""
 _log = structlog.get_logger()
 
 
@@ -162,9 +164,9 @@ def configure_logging(settings: Settings) -> None:
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     rendered: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if text
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[

@@ -26,6 +26,12 @@ def _place(settings: Settings) -> tuple[str, Path]:
     return kind, Path(rest).expanduser() if kind == "sqlite" else Path()
 
 
+def _why(error: OSError | Refusal) -> str:
+    """Give an error's text with the detail that clients are not told, for the person who asked on the command line."""
+    detail = getattr(error, "detail", "")
+    return f"{error}: {detail}" if detail else str(error)
+
+
 def _refuse_existing(file: Path) -> None:
     if file.exists():
         raise StartError(f"{file} exists; a backup never overwrites")
@@ -46,7 +52,7 @@ async def open_store(settings: Settings, clock: Clock) -> BoardStore:
             return await _open_sqlite(folder, clock)
         return await _open_etcd(settings, clock)
     except (OSError, Refusal) as error:
-        raise StartError(f"cannot open {settings.store}: {error}") from error
+        raise StartError(f"cannot open {settings.store}: {_why(error)}") from error
 
 
 async def _open_sqlite(folder: Path, clock: Clock) -> BoardStore:
@@ -99,7 +105,7 @@ async def backup(settings: Settings, file: Path) -> None:
         else:
             raise StartError("a store in memory cannot be backed up")
     except (OSError, Refusal) as error:
-        raise StartError(f"cannot back up {settings.store}: {error}") from error
+        raise StartError(f"cannot back up {settings.store}: {_why(error)}") from error
 
 
 async def _backup_sqlite(folder: Path, file: Path) -> None:
@@ -126,7 +132,8 @@ async def restore(settings: Settings, file: Path | None) -> str:
                 raise StartError("restore the snapshot with etcd's own tools, then run this without a file")
             return await etcd.new_epoch(_etcd_settings(settings))
     except (OSError, Refusal) as error:
-        raise StartError(f"cannot restore {settings.store}: {error}") from error
+        source = f" from {file}" if file is not None else ""
+        raise StartError(f"cannot restore {settings.store}{source}: {_why(error)}") from error
     raise StartError("a store in memory cannot be restored")
 
 

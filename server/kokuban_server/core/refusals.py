@@ -311,7 +311,7 @@ class TooManyRequests(Refusal):
 
 @dataclass(eq=False)
 class StoreFull(Refusal):
-    """No room; reads and deletes still work."""
+    """The store has no room for what this would write; reads still work."""
 
     reason = "STORE_FULL"
 

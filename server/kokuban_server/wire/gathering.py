@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-_QUIET_TURNS: Final = 8
-_GATHERED_MAX: Final = 32
+_QUIET_TURNS: Final = 20
+_GATHERED_MAX: Final = 64
 
 
 class Gathering:

@@ -199,7 +199,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `RetryInfo`.
     """
     ERROR_REASON_STORE_FULL: _ErrorReason.ValueType  # 46
-    """RESOURCE_EXHAUSTED. The store has no room. Reads and deletes still work. An operator must make room."""
+    """RESOURCE_EXHAUSTED. The store has no room. Reads still work. A delete is a write too: its tombstone and its history take
+    room. An operator must make room.
+    """
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 47
     """UNAVAILABLE. The store does not answer or has no quorum. Nothing was written; try again."""
     ERROR_REASON_OUTCOME_UNKNOWN: _ErrorReason.ValueType  # 48
@@ -400,7 +402,9 @@ ERROR_REASON_TOO_MANY_REQUESTS: ErrorReason.ValueType  # 45
 `RetryInfo`.
 """
 ERROR_REASON_STORE_FULL: ErrorReason.ValueType  # 46
-"""RESOURCE_EXHAUSTED. The store has no room. Reads and deletes still work. An operator must make room."""
+"""RESOURCE_EXHAUSTED. The store has no room. Reads still work. A delete is a write too: its tombstone and its history take
+room. An operator must make room.
+"""
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 47
 """UNAVAILABLE. The store does not answer or has no quorum. Nothing was written; try again."""
 ERROR_REASON_OUTCOME_UNKNOWN: ErrorReason.ValueType  # 48
