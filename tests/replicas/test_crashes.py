@@ -187,21 +187,20 @@ async def test_WA_01_a_watch_goes_on_at_another_server_where_the_killed_one_left
                 break
             written.update({f"{half}/{number}": commit.result.revision.number for half in ("first", "second")})
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for turn, (watched, other) in enumerate(((a, b), (b, a), (a, b))):
             async with (
                 kokuban_client.connect(watched.address, agent="watcher") as client,
                 client.board("main").watch(REGION, start=follower.token or NOW) as watch,
             ):
                 if turn == 0:
-                    writing = asyncio.ensure_future(write())
+                    group.create_task(write())
                 await follower.follow(watch, 2 * commits * (turn + 1) // 3)
                 if turn < 2:
                     alive = await connect(other, "writer", wait=False)
                     watched.kill()
             if turn < 2:
                 await asyncio.to_thread(watched.start)
-        await writing
     assert len(follower.seen) == 2 * commits
     assert dict(follower.seen) == written
     assert [revision for _, revision in follower.seen] == sorted(revision for _, revision in follower.seen)

@@ -45,9 +45,6 @@ def reads(etcd: Etcd) -> Reads:
     return Reads(LAYOUT, Transactions(LAYOUT, "0123456789abcdef"), etcd.send)
 
 
-@pytest.mark.xfail(
-    reason="a flight that has ended is taken for one that goes on until the next turn of the loop", strict=True
-)
 async def test_a_read_right_after_the_answer_to_another_is_sent(reads: Reads, etcd: Etcd) -> None:
     """By the same caller, with nobody else reading: there is nothing else that would send it."""
     async with asyncio.timeout(2):

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _OPERATIONS_MAX: Final = 120
 """Reads in one level of a transaction: etcd's 128, less store time and some room."""
-_FLIGHTS_MAX: Final = 1
-"""Transactions on their way at once. With two, each holds half as many reads, and a second costs more than waiting does."""
 
 
 class Span(NamedTuple):
@@ -94,7 +92,7 @@ def decode(layout: Layout, response: pb.TxnResponse, counts: Sequence[int]) -> l
 
 
 class Reads:
-    """Collects reads and sends them together.
+    """Collects reads and sends them together, one transaction at a time: with two, each would hold half as many.
 
     A read joins only a transaction that is sent after it arrived: one that is under way may have been judged before.
     """
@@ -106,40 +104,44 @@ class Reads:
         self._transactions = transactions
         self._send = send
         self._waiting: deque[_Ask] = deque()
-        self._flights: set[asyncio.Task[None]] = set()
+        self._flight: asyncio.Task[None] | None = None
 
     async def read(self, spans: Sequence[Span]) -> Found:
         """Read in one consistent cut that holds everything acknowledged before. Raises what `send` raises."""
         answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Ask(spans, answer))
-        if len(self._flights) < _FLIGHTS_MAX:
-            flight = asyncio.create_task(self._fly(), name="etcd-reads")
-            self._flights.add(flight)
-            flight.add_done_callback(self._flights.discard)
+        if self._flight is None:
+            self._flight = asyncio.create_task(self._fly(), name="etcd-reads")
         return await answer
 
     async def close(self) -> None:
         """Give up on what is under way: whoever waits gets an `EtcdError`."""
-        for flight in self._flights:
+        if self._flight is not None:
+            flight = self._flight
             flight.cancel()
-        if self._flights:
-            await asyncio.wait(self._flights)
+            await asyncio.wait([flight])
         _fail(self._waiting, EtcdError(Verdict.REFUSED, "closed"))
 
     async def _fly(self) -> None:
-        while asks := self._next():
-            try:
-                request = encode(self._transactions, self._layout, [ask.spans for ask in asks])
-                answers = decode(self._layout, await self._send(request), [len(ask.spans) for ask in asks])
-            except asyncio.CancelledError:
-                _fail(asks, EtcdError(Verdict.REFUSED, "closed"))
-                raise
-            except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
-                _fail(asks, error)
-                continue
-            for (_, answer), found in zip(asks, answers, strict=True):
-                if not answer.done():
-                    answer.set_result(found)
+        try:
+            while asks := self._next():
+                await self._carry(asks)
+        finally:  # in the same turn as the last look, so that no read arrives unseen in between
+            self._flight = None
+
+    async def _carry(self, asks: list[_Ask]) -> None:
+        try:
+            request = encode(self._transactions, self._layout, [ask.spans for ask in asks])
+            answers = decode(self._layout, await self._send(request), [len(ask.spans) for ask in asks])
+        except asyncio.CancelledError:
+            _fail(asks, EtcdError(Verdict.REFUSED, "closed"))
+            raise
+        except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
+            _fail(asks, error)
+            return
+        for (_, answer), found in zip(asks, answers, strict=True):
+            if not answer.done():
+                answer.set_result(found)
 
     def _next(self) -> list[_Ask]:
         asks: list[_Ask] = []
