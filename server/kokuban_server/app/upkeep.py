@@ -16,7 +16,7 @@ from kokuban_server.core.access import rules_of
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, DeleteRange, Put
 from kokuban_server.core.commit import Moment, plan_expiry
 from kokuban_server.core.entry import Act, Current, EntryState
-from kokuban_server.core.refusals import StoreUnavailable
+from kokuban_server.core.refusals import StoreFull, StoreUnavailable
 from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
 from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark, encode_owner
 
@@ -66,15 +66,19 @@ class Upkeep:
 
     async def run(self) -> None:
         """Work until cancelled. What goes wrong is reported and tried again at the next turn."""
+        told = ""
         try:
             while True:
                 try:
                     if await self._own():
                         await self.sweep()
+                    told = ""
                 except StoreUnavailable:
                     pass
                 except Exception as fault:  # noqa: BLE001 - a supervisor: one bad turn must not be the last
-                    self._report("upkeep", fault)
+                    if str(fault) != told:  # not every second for as long as a store is full
+                        self._report("upkeep", fault)
+                    told = str(fault)
                 await asyncio.sleep(self._interval_s)
         finally:
             await self._disown()
@@ -107,11 +111,18 @@ class Upkeep:
                 await self._store.revoke_lease(self._lease, 1.0)
 
     async def sweep(self) -> None:
-        """Do one turn of everything that is due."""
-        await self._sweep_due()
-        await self._sweep_operations()
-        await self._mark_and_compact()
-        await self._sweep_history()
+        """Do one turn of everything that is due.
+
+        What needs room does not keep what makes room from being done: a `StoreFull` is raised when all has been tried.
+        """
+        full: StoreFull | None = None
+        for work in (self._sweep_operations, self._sweep_history, self._sweep_due, self._mark_and_compact):
+            try:
+                await work()
+            except StoreFull as refusal:
+                full = refusal
+        if full is not None:
+            raise full
 
     async def _sweep_due(self) -> None:
         """Bury what has expired and remove what has been dead long enough."""
@@ -194,9 +205,9 @@ class Upkeep:
         old = [mark for mark in marks if mark[0] <= now_ms - self._store_history_ms]
         key = keys.mark(now_ms)
         deletes = (DeleteRange(keys.MARK, keys.mark(old[-1][0])),) if len(old) > 1 else ()
-        await self._store.commit(ChangeSet((), (Put(key, encode_mark(now_ms, page.revision)),), deletes), _CALL_S)
-        if old:
+        if old:  # first, as it makes room
             await self._store.compact(old[-1][1], _CALL_S)
+        await self._store.commit(ChangeSet((), (Put(key, encode_mark(now_ms, page.revision)),), deletes), _CALL_S)
 
     async def _sweep_history(self) -> None:
         """Walk over all history records, a page at a turn; remove superseded ones that are older than their bound or too many.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-_QUIET_TURNS: Final = 20
+_QUIET_TURNS: Final = 16
 _GATHERED_MAX: Final = 64
 
 

@@ -194,7 +194,7 @@ class EtcdStore:
         except EpochChanged:
             return [self._restored() for _ in changes]
         except EtcdError as error:
-            return await self._after_failure(changes, error)
+            return await self._after_failure(changes, error, seen)
         revision = response.header.revision
         if revision < seen:
             # Stands where it stands, but etcd went back: whoever holds a later revision must not take this for newer.
@@ -205,28 +205,61 @@ class EtcdStore:
             self._told_time_ms = max(self._told_time_ms, now_ms)
         return answers
 
-    async def _after_failure(self, changes: Sequence[ChangeSet], error: EtcdError) -> list[Answer]:
+    async def _after_failure(self, changes: Sequence[ChangeSet], error: EtcdError, seen: int) -> list[Answer]:
         verdict = error.verdict
         if verdict in _FOR_ALL_ALIKE:
             return [_FOR_ALL_ALIKE[verdict](error.detail) for _ in changes]
         if verdict is Verdict.FULL:
-            # Nothing that holds a put goes through, not even in a branch that is not taken: the others go by themselves.
-            return await self._apart(changes, [not change.puts for change in changes], StoreFull)
+            return await self._after_full(changes, seen)
         if verdict is Verdict.LEASE_GONE:
             free = [all(put.lease is None for put in change.puts) for change in changes]
-            return await self._apart(changes, free, LeaseLost)
+            return await self._apart(changes, free)
         if len(changes) > 1:
             return [answer for change in changes for answer in await self._send_part([change])]
         if verdict is Verdict.TOO_LARGE:
             return [InvalidRequest("COMMIT_TOO_LARGE", "mutations", "more than the store takes in one request")]
         return [StoreUnavailable(error.detail)]
 
-    async def _apart(
-        self, changes: Sequence[ChangeSet], innocent: Sequence[bool], refusal: Callable[[], Exception]
-    ) -> list[Answer]:
+    async def _after_full(self, changes: Sequence[ChangeSet], seen: int) -> list[Answer]:
+        """Say what became of a transaction that found no room.
+
+        The one that raises etcd's alarm is answered like those after it, but has been applied. So what was put is looked
+        for. If nothing is there, the sets that only delete go by themselves: nothing that holds a put goes through, not
+        even in a branch that is not taken.
+        """
+        fates = [await self._fate(change, seen) for change in changes]
+        if any(isinstance(fate, int | OutcomeUnknown) for fate in fates):
+            return [OutcomeUnknown(detail="the store became full") if fate is None else fate for fate in fates]
+        together = [change for change in changes if not change.puts]
+        answered = iter(await self._send_part(together) if together else ())
+        return [next(answered) if fate is None else fate for fate in fates]
+
+    async def _fate(self, change: ChangeSet, seen: int) -> Answer | None:
+        """Find out whether a set's puts stand, written after a revision; nothing for a set without puts."""
+        if not change.puts:
+            return None
+        data = self._layout.data
+        try:
+            found = await self._reads.read([Span(data + put.key) for put in change.puts])
+        except (EtcdError, EpochChanged):
+            return OutcomeUnknown(detail="the store became full")
+        written: set[int] = set()
+        for put, answer in zip(change.puts, found.ranges, strict=True):
+            kv = answer.kvs[0] if answer.kvs else None
+            if kv is not None and kv.mod_revision > seen:
+                written.add(kv.mod_revision if kv.value == put.value else 0)
+            else:
+                written.add(-1)
+        if written == {-1}:
+            return StoreFull()
+        if len(written) == 1 and max(written) > 0:
+            return written.pop()
+        return OutcomeUnknown(detail="the store became full")
+
+    async def _apart(self, changes: Sequence[ChangeSet], innocent: Sequence[bool]) -> list[Answer]:
         """Send those together that cannot be what a transaction failed for; of the others, each by itself.
 
-        For want of room, and for one that goes alone, there is nothing to try: that is the refusal.
+        One that goes alone has lost its lease.
         """
         together = [change for change, free in zip(changes, innocent, strict=True) if free]
         answered = iter(await self._send_part(together) if together else ())
@@ -234,8 +267,8 @@ class EtcdStore:
         for change, free in zip(changes, innocent, strict=True):
             if free:
                 answers.append(next(answered))
-            elif len(changes) == 1 or refusal is StoreFull:
-                answers.append(refusal())
+            elif len(changes) == 1:
+                answers.append(LeaseLost())
             else:
                 answers += await self._send_part([change])
         return answers

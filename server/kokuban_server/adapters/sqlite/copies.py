@@ -66,7 +66,7 @@ def restore(source: Path | str, folder: Path | str) -> int:
     into = Path(folder).resolve()
     if not backup_file.is_file():
         raise CopyRefused(f"{backup_file} is not there")
-    if into.exists() and any(into.iterdir()):
+    if into.exists() and any(entry.name != LOCK_FILE for entry in into.iterdir()):
         raise CopyRefused(f"{into} is not empty; a restore never overwrites")
     ownership = Ownership(into)
     unfinished = into / RESTORING_FILE
