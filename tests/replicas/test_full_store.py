@@ -10,12 +10,15 @@ import pytest
 import kokuban_client
 from kokuban_client import SNAPSHOT, SnapshotEntry, errors
 from kokuban_client.testing import ServerProcess
+from kokuban_server.adapters.etcd import EtcdSettings, EtcdStore
+from kokuban_server.adapters.system import SystemClock
+from kokuban_server.core.change_set import ChangeSet, Put
+from kokuban_server.core.refusals import StoreFull
 from tests.etcd_server import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kokuban_client import Board, Revision
     from tests.replicas.conftest import Connections
 
 pytestmark = pytest.mark.etcd
@@ -32,15 +35,17 @@ def small_etcd() -> Iterator[EtcdServer]:
     server.close()
 
 
-async def _fill(board: Board) -> Revision:
-    """Overwrite one large entry until there is no room for its next state; give the state that stands."""
-    at = (await board.put(REGION, "large", "0" * VALUE_BYTES, must_not_exist=True)).revision
-    for number in range(1, 100):
-        try:
-            at = (await board.put(REGION, "large", f"{number % 10}" * VALUE_BYTES, at=at)).revision
-        except errors.StoreFull:
-            # Not `at`: see what tests/adapters/etcd/test_full_outcomes.py expects to fail.
-            return (await board.get(REGION, "large")).revision
+async def _fill(endpoint: str) -> None:
+    """Overwrite one key beside the board's store until etcd has no room: all but its last state can be compacted."""
+    store = await EtcdStore.open(EtcdSettings((endpoint,), prefix="beside"), SystemClock())
+    try:
+        for number in range(100):
+            put = Put(b"large", b"%d" % (number % 10) * VALUE_BYTES)
+            await store.commit(ChangeSet((), (put,)), BOUND_S)
+    except StoreFull:
+        return
+    finally:
+        await store.close()
     raise AssertionError("there is room without end")
 
 
@@ -54,7 +59,8 @@ async def test_RB_48_a_full_store_refuses_writes_answers_reads_and_recovers(
     ):
         board = await connect(server)
         small = await board.put(REGION, "small", "v", must_not_exist=True)
-        last = await _fill(board)
+        last = (await board.put(REGION, "large", "0" * VALUE_BYTES, must_not_exist=True)).revision
+        await _fill(small_etcd.members[0].endpoint)
         async with asyncio.timeout(BOUND_S):
             while "NOSPACE" not in await asyncio.to_thread(small_etcd.ctl, "alarm", "list"):
                 pass  # etcd raises it just after its first refusal
@@ -79,7 +85,7 @@ async def test_RB_48_a_full_store_refuses_writes_answers_reads_and_recovers(
             assert isinstance(await asyncio.wait_for(anext(watch), BOUND_S), SnapshotEntry)
         full_bytes = (await keeper.status()).size_bytes
 
-        await keeper.compact(board.token)
+        await keeper.compact((await keeper.status()).token)
         async with asyncio.timeout(BOUND_S):
             while (await keeper.status()).size_bytes > 0.8 * full_bytes:
                 small_etcd.ctl("defrag")  # etcd forgets what was compacted a little after it says so

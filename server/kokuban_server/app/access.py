@@ -43,7 +43,8 @@ class Access:
         self._clock = clock
         self._development_boards = development_boards
         self._known_boards: set[tuple[str, str]] = set()
-        self._opened: dict[tuple[Principal, str, Region, Verb], OpenRegion] = {}
+        self._readable: dict[tuple[Principal, str, Region], OpenRegion] = {}
+        self._writable: dict[tuple[Principal, str, Region], OpenRegion] = {}
 
     def require_role(self, principal: Principal, role: Role) -> None:
         """Raise `RoleRequired` unless the principal has the role."""
@@ -75,7 +76,8 @@ class Access:
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
         it may be read but not written. The board must have been entered.
         """
-        known = self._opened.get((principal, board, region, verb))
+        opened_before = self._writable if verb is Verb.WRITE else self._readable
+        known = opened_before.get((principal, board, region))
         if known is not None:
             return known
         decision = decide(principal, region, verb)
@@ -84,9 +86,9 @@ class Access:
         if decision is Decision.FORBIDDEN:
             raise WriteForbidden(str(region))
         opened = OpenRegion(region, keys.region_prefix(principal.tenant, board, region), rules_of(region))
-        if len(self._opened) >= _OPENED_MAX:
-            self._opened.clear()
-        self._opened[principal, board, region, verb] = opened
+        if len(opened_before) >= _OPENED_MAX:
+            opened_before.clear()
+        opened_before[principal, board, region] = opened
         return opened
 
 

@@ -68,8 +68,14 @@ def _too_many(field: str, limit: int, actual: int) -> InvalidRequest:
     )
 
 
+# Names of fields are given from where a function stands, and completed further up only when something is refused.
+
+
 def _key(message: entry_pb2.EntryKey, field: str) -> EntryKey:
-    return EntryKey(parse_region(message.region, f"{field}.region"), parse_path(message.path, f"{field}.path"))
+    try:
+        return EntryKey(parse_region(message.region), parse_path(message.path))
+    except InvalidRequest as refusal:
+        raise refusal.under(field) from None
 
 
 def commit_request(
@@ -88,7 +94,7 @@ def commit_request(
         raise InvalidRequest("FIELD_REQUIRED", "mutations", "a commit has at least one mutation")
     if count > limits.MUTATIONS_MAX:
         raise _too_many("mutations", limits.MUTATIONS_MAX, count)
-    mutations = tuple([_mutation(item, f"mutations[{index}]") for index, item in enumerate(message.mutations)])
+    mutations = tuple([_mutation(item, index) for index, item in enumerate(message.mutations)])
     if count > 1:
         _distinct(mutations, message.mutations)
     size = _size(message)
@@ -190,22 +196,26 @@ def _precondition(message: entry_pb2.Precondition, field: str) -> Precondition:
     return MustNotExist() if kind == "must_not_exist" else Unconditional()
 
 
-def _mutation(message: commit_pb2.Mutation, field: str) -> tuple[EntryKey, Mutation]:
+def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutation]:
     kind = message.WhichOneof("kind")
     if kind is None:
-        raise InvalidRequest("FIELD_REQUIRED", f"{field}.kind", "a mutation of a kind that this server knows")
+        raise InvalidRequest(
+            "FIELD_REQUIRED", f"mutations[{index}].kind", "a mutation of a kind that this server knows"
+        )
     body = getattr(message, kind)
-    field = f"{field}.{kind}"
-    return _key(body.key, f"{field}.key"), _MUTATIONS[kind](body, field)
+    try:
+        return _key(body.key, "key"), _MUTATIONS[kind](body)
+    except InvalidRequest as refusal:
+        raise refusal.under(f"mutations[{index}].{kind}") from None
 
 
-def _put(message: commit_pb2.Put, field: str) -> Put:
-    precondition = _precondition(message.precondition, f"{field}.precondition")
-    value = _value(message.value, f"{field}.value") if message.HasField("value") else None
-    metadata = _metadata(message.metadata, f"{field}.metadata") if message.metadata else {}
-    expiry = _expiry(message, field)
+def _put(message: commit_pb2.Put) -> Put:
+    precondition = _precondition(message.precondition, "precondition")
+    value = _value(message.value, "value") if message.HasField("value") else None
+    metadata = _metadata(message.metadata, "metadata") if message.metadata else {}
+    expiry = _expiry(message)
     if message.HasField("update_mask"):
-        return _masked(message.update_mask, precondition, value, metadata, expiry, f"{field}.update_mask")
+        return _masked(message.update_mask, precondition, value, metadata, expiry, "update_mask")
     change = MetadataChange(replace=True, set=metadata) if metadata else None
     return Put(precondition, value, change, expiry)
 
@@ -303,33 +313,33 @@ def _metadata(pairs: Mapping[str, str], field: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def _expiry(message: commit_pb2.Put, field: str) -> Expiry | None:
+def _expiry(message: commit_pb2.Put) -> Expiry | None:
     kind = message.WhichOneof("expiry")
     if kind is None:
         return None
     given: Timestamp | Duration = getattr(message, kind)
     if given.nanos % _NANOS_PER_MS or not -999_999_999 <= given.nanos <= 999_999_999:  # noqa: PLR2004 - a second's nanoseconds
-        raise InvalidRequest("EXPIRY_INVALID", f"{field}.{kind}", "whole milliseconds")
+        raise InvalidRequest("EXPIRY_INVALID", kind, "whole milliseconds")
     time_ms = given.seconds * 1000 + given.nanos // _NANOS_PER_MS
     if kind == "expire_time":
         if time_ms <= 0:
-            raise InvalidRequest("EXPIRY_INVALID", f"{field}.expire_time", "must be after now")
+            raise InvalidRequest("EXPIRY_INVALID", "expire_time", "must be after now")
         return ExpireAt(time_ms)
     if not limits.EXPIRY_MS_MIN <= time_ms <= limits.EXPIRY_MS_MAX:
-        raise InvalidRequest("EXPIRY_INVALID", f"{field}.ttl", "1 second to 3,650 days")
+        raise InvalidRequest("EXPIRY_INVALID", "ttl", "1 second to 3,650 days")
     return TimeToLive(time_ms)
 
 
-def _delete(message: commit_pb2.Delete, field: str) -> Delete:
-    precondition = _precondition(message.precondition, f"{field}.precondition")
+def _delete(message: commit_pb2.Delete) -> Delete:
+    precondition = _precondition(message.precondition, "precondition")
     if isinstance(precondition, MustNotExist):
         raise InvalidRequest(
-            "PRECONDITION_INVALID", f"{field}.precondition.must_not_exist", "what does not exist cannot be deleted"
+            "PRECONDITION_INVALID", "precondition.must_not_exist", "what does not exist cannot be deleted"
         )
     return Delete(precondition)
 
 
-def _increment(message: commit_pb2.Increment, field: str) -> Increment:  # noqa: ARG001 - has no field that could be wrong
+def _increment(message: commit_pb2.Increment) -> Increment:
     return Increment(message.by)
 
 
@@ -341,23 +351,21 @@ def _items(texts: Sequence[str], field: str) -> tuple[json_values.Json, ...]:
     return tuple([_json(text, f"{field}[{index}]") for index, text in enumerate(texts)])
 
 
-def _append_to_list(message: commit_pb2.AppendToList, field: str) -> AppendToList:
-    return AppendToList(_items(message.items, f"{field}.items"))
+def _append_to_list(message: commit_pb2.AppendToList) -> AppendToList:
+    return AppendToList(_items(message.items, "items"))
 
 
-def _add_to_set(message: commit_pb2.AddToSet, field: str) -> AddToSet:
-    return AddToSet(_items(message.items, f"{field}.items"))
+def _add_to_set(message: commit_pb2.AddToSet) -> AddToSet:
+    return AddToSet(_items(message.items, "items"))
 
 
-def _merge_patch(message: commit_pb2.MergePatch, field: str) -> MergePatch:
-    precondition = _precondition(message.precondition, f"{field}.precondition")
+def _merge_patch(message: commit_pb2.MergePatch) -> MergePatch:
+    precondition = _precondition(message.precondition, "precondition")
     if not isinstance(precondition, At):
-        raise InvalidRequest(
-            "PRECONDITION_INVALID", f"{field}.precondition", "a merge patch does not commute: it needs at"
-        )
+        raise InvalidRequest("PRECONDITION_INVALID", "precondition", "a merge patch does not commute: it needs at")
     if not message.patch:
-        raise InvalidRequest("FIELD_REQUIRED", f"{field}.patch", "a JSON merge patch")
-    return MergePatch(precondition, _json(message.patch, f"{field}.patch"))
+        raise InvalidRequest("FIELD_REQUIRED", "patch", "a JSON merge patch")
+    return MergePatch(precondition, _json(message.patch, "patch"))
 
 
 _MUTATIONS: dict[str, Callable[..., Mutation]] = {
