@@ -398,7 +398,10 @@ async def test_SC_08_two_clients_in_one_process_share_nothing(server: ServerProc
         entries = [entry async for entry in one.board("main").list(region)]
         assert len(entries) == 40
         assert all(entry.author == entry.value for entry in entries)
-        assert one.board("main").token != two.board("main").token
+        newest_of_two = two.board("main").token
+        await write(one, 20)
+        assert one.board("main").token != newest_of_two
+        assert two.board("main").token == newest_of_two  # what one has written is not two's own
         with pytest.raises(errors.NotFound):
             await two.board("main").get("agent:one", "private")
         await one.board("main").put("agent:one", region.replace(":", "-"), 1, must_not_exist=True)
