@@ -21,7 +21,8 @@ from tests.wire.calls import REGION, at, delete, increment, merge, new_id, put, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Cut
     from tests.wire.calls import Agent, SettableClock, Watched
     from tests.wire.conftest import Running, Started
 
@@ -465,6 +466,35 @@ async def test_a_watch_from_before_what_is_kept_says_so(on_any_store: Running) -
     await agent.commit(put("e", "4", at(new)))
     assert [change.entry.value.text for change in await watch.changes(1)] == ["4"]
     watch.cancel()
+
+
+class _NotedDeadlines(MemoryStore):
+    """Notes how long it was given for its reads and commits."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        super().__init__(clock)
+        self.given_s: list[float] = []
+
+    async def read(self, keys: Sequence[bytes], consistency: Consistency, deadline_s: float) -> Cut:
+        self.given_s.append(deadline_s)
+        return await super().read(keys, consistency, deadline_s)
+
+    async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+        self.given_s.append(deadline_s)
+        return await super().commit(change, deadline_s)
+
+
+async def test_a_watch_without_a_deadline_does_not_wait_for_the_store_without_end(
+    start: Started, clock: SettableClock
+) -> None:
+    store = _NotedDeadlines(clock)
+    running = await start(store)
+    watch = running.agent.watch(now=True)
+    made = await running.agent.commit(put("e", "1"))
+    await watch.until(made.token)
+    watch.cancel()
+    assert store.given_s
+    assert max(store.given_s) <= limits.DEADLINE_S_DEFAULT
 
 
 async def test_a_reader_that_does_not_keep_up_is_told_where_to_resume_and_loses_nothing(start: Started) -> None:

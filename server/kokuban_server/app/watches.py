@@ -333,10 +333,12 @@ class Watches:
         `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
         full. `deadline` is for what comes before the first part.
         """
+        deadline = min(
+            deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT
+        )  # a stream may have none
         await self._access.enter(principal, board, deadline)
-        wait_s = min(left_s(deadline), limits.DEADLINE_S_DEFAULT)
-        opened = [(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets]
-        opened = _apart(opened)
+        wait_s = left_s(deadline)
+        opened = _apart([(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets])
         prefixes = tuple([keys.heads(region.prefix, path) for region, path in opened])
         await self._stand(wait_s)
         if isinstance(start, StartAfter):
