@@ -13,6 +13,10 @@ import pytest
 import kokuban_client
 from kokuban_client import NOW, AtLeast, Binary, ChangeType, Freshness, errors
 from kokuban_client.testing import ServerProcess
+from kokuban_server.adapters.etcd import EtcdStore
+from kokuban_server.adapters.system import SystemClock
+from kokuban_server.core.change_set import ChangeSet, Put
+from kokuban_server.ports.board_store import STRONG, LeaseLost
 from tests.etcd_server import EtcdServer
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 REGION = "shared:plan"
 BOUND_S = 30.0
+ON_LEASE = (b"test/leased", b"test/taken-off")
+"""Records of no kind that a server knows."""
 KOKUBAN = [sys.executable, "-c", "import sys; from kokuban_client.cli import main; sys.exit(main())"]
 
 
@@ -177,6 +183,24 @@ def etcds() -> Iterator[tuple[EtcdServer, EtcdServer]]:
         cluster.close()
 
 
+async def hang_on_lease(store: str) -> int:
+    """Write two records on a lease that outlasts the test, and take one of them off it; give the lease."""
+    beside = await EtcdStore.open(store, SystemClock())
+    lease = await beside.grant_lease(600_000, BOUND_S)
+    puts = tuple(Put(key, b"leased", lease.id) for key in ON_LEASE)
+    await beside.commit(ChangeSet((), puts), BOUND_S)
+    await beside.commit(ChangeSet((), (Put(ON_LEASE[1], b"free"),)), BOUND_S)
+    await beside.close()
+    return lease.id
+
+
+async def values(store: str) -> list[bytes | None]:
+    beside = await EtcdStore.open(store, SystemClock())
+    records = (await beside.read(ON_LEASE, STRONG, BOUND_S)).records
+    await beside.close()
+    return [record and record.value for record in records]
+
+
 @pytest.mark.etcd
 async def test_a_snapshot_of_etcd_makes_a_cluster_whose_store_begins_a_new_life(
     etcds: tuple[EtcdServer, EtcdServer], tmp_path: Path
@@ -188,6 +212,7 @@ async def test_a_snapshot_of_etcd_makes_a_cluster_whose_store_begins_a_new_life(
     async with ServerProcess(store=store) as server, board_of(server) as board:
         await write_state(board)
         before = await state_of(board)
+        lease = await hang_on_lease(store)
         done = await kokuban("backup", "--store", store, snapshot)
         assert (done.returncode, done.stderr) == (0, "")
         await refused("backup", "--store", store, snapshot, told="exists")
@@ -203,8 +228,15 @@ async def test_a_snapshot_of_etcd_makes_a_cluster_whose_store_begins_a_new_life(
     ]
     one.ctl("snapshot", "restore", snapshot, f"--data-dir={member.folder}", *cluster)
     await other.start_all()
+    assert await values(later) == [b"leased", b"free"]  # a copy holds leases too, and what hangs on them
     done = await kokuban("restore", "--store", later)
     assert (done.returncode, done.stderr) == (0, "")
+    assert await values(later) == [None, b"free"]
+    assert await values(store) == [b"leased", b"free"]
+    restored = await EtcdStore.open(later, SystemClock())
+    with pytest.raises(LeaseLost):
+        await restored.lease_left(lease, BOUND_S)
+    await restored.close()
     async with ServerProcess(store=later) as server, board_of(server) as board:
         assert f"in epoch {(await board.get(REGION, 'text')).revision.epoch};" in done.stdout
         await check_new_life(board, before)

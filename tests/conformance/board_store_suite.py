@@ -1069,6 +1069,54 @@ class BoardStoreSuite:
         await eventually(short_gone)
         assert await values(store, b"k") == [b"v"]
 
+    async def test_what_is_left_of_a_lease_shrinks_until_a_renewal(self, store: BoardStore, harness: Harness) -> None:
+        lease = await store.grant_lease(5_000, DEADLINE_S)
+        assert 0 < await store.lease_left(lease.id, DEADLINE_S) <= lease.ttl_ms
+        await harness.pass_lease_time(lease.ttl_ms // 2)
+        left = lease.ttl_ms
+
+        async def shrunk() -> bool:
+            nonlocal left
+            before, left = left, await store.lease_left(lease.id, DEADLINE_S)
+            assert 0 < left <= before  # looking is no renewal
+            return left <= lease.ttl_ms - 2_000
+
+        async def grown() -> bool:
+            assert await store.renew_lease(lease.id, DEADLINE_S) == lease.ttl_ms
+            return left < await store.lease_left(lease.id, DEADLINE_S) <= lease.ttl_ms
+
+        await eventually(shrunk)
+        await eventually(grown)
+
+    async def test_nothing_is_left_of_a_lapsed_lease(self, store: BoardStore, harness: Harness) -> None:
+        lease = await store.grant_lease(1_000, DEADLINE_S)
+        await commit(store, Put(b"k", b"v", lease.id))
+        await harness.pass_lease_time(lease.ttl_ms + 1_000)
+
+        async def lost() -> bool:
+            try:
+                assert await store.lease_left(lease.id, DEADLINE_S) > 0
+            except LeaseLost:
+                return True
+            return False
+
+        async def gone() -> bool:
+            with pytest.raises(LeaseLost):
+                await store.lease_left(lease.id, DEADLINE_S)
+            return await values(store, b"k") == [None]
+
+        await eventually(lost)
+        await eventually(gone)
+
+    async def test_nothing_is_left_of_a_lease_that_was_ended_or_never_was(self, store: BoardStore) -> None:
+        lease = await store.grant_lease(60_000, DEADLINE_S)
+        other = await store.grant_lease(60_000, DEADLINE_S)
+        await store.revoke_lease(lease.id, DEADLINE_S)
+        for lost in (lease.id, 987_654_321):
+            with pytest.raises(LeaseLost):
+                await store.lease_left(lost, DEADLINE_S)
+        assert 0 < await store.lease_left(other.id, DEADLINE_S) <= other.ttl_ms
+
     async def test_ending_a_lease_removes_its_keys_at_one_revision(self, store: BoardStore) -> None:
         lease = await store.grant_lease(60_000, DEADLINE_S)
         await commit(store, Put(b"k/1", b"v", lease.id))
@@ -1176,6 +1224,7 @@ class BoardStoreSuite:
             lambda: store.scan(b"k", b"", 1, 1, STRONG, DEADLINE_S),
             lambda: store.grant_lease(1_000, DEADLINE_S),
             lambda: store.renew_lease(lease.id, DEADLINE_S),
+            lambda: store.lease_left(lease.id, DEADLINE_S),
             lambda: store.revoke_lease(lease.id, DEADLINE_S),
             lambda: store.compact(1, DEADLINE_S),
             lambda: store.status(DEADLINE_S),
@@ -1233,6 +1282,7 @@ class BoardStoreSuite:
         lease = await store.grant_lease(5_000, DEADLINE_S)
         await commit(store, Put(b"k", b"v", lease.id))
         store = await harness.reopen()
+        assert 0 < await store.lease_left(lease.id, DEADLINE_S) <= lease.ttl_ms
         assert await store.renew_lease(lease.id, DEADLINE_S) == lease.ttl_ms
         assert await values(store, b"k") == [b"v"]
         await store.revoke_lease(lease.id, DEADLINE_S)

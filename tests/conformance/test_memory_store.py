@@ -83,12 +83,15 @@ async def _lease_story() -> tuple[float, Mapping[str, object]]:
     store = MemoryStore(TurnedClock())
     short = await store.grant_lease(60_000, DEADLINE_S)
     long = await store.grant_lease(3_600_000, DEADLINE_S)
+    assert await store.lease_left(short.id, DEADLINE_S) == short.ttl_ms
     start = await commit(store, Put(b"short", b"", short.id), Put(b"long", b"", long.id))
     lapsed_at = {}
     async with aclosing(store.watch([b""], start)) as watch:
         async for batch in watch:
             for event in batch.events:
                 lapsed_at[event.key.decode()] = asyncio.get_running_loop().time()
+                if event.key == b"short":
+                    assert await store.lease_left(long.id, DEADLINE_S) == pytest.approx(3_540_000, abs=1)
             if len(lapsed_at) == 2:
                 break
     assert await values(store, b"short", b"long") == [None, None]

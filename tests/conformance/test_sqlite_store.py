@@ -460,6 +460,8 @@ async def test_a_lease_that_is_being_ended_can_neither_be_renewed_nor_used(store
     with pytest.raises(LeaseLost):
         await store.renew_lease(lease.id, DEADLINE_S)
     with pytest.raises(LeaseLost):
+        await store.lease_left(lease.id, DEADLINE_S)
+    with pytest.raises(LeaseLost):
         await commit(store, Put(b"l", b"v", lease.id))
     await ending
 
@@ -469,7 +471,9 @@ async def test_after_a_restart_a_lease_has_its_whole_time_again(harness: SqliteH
     lease = await store.grant_lease(5_000, DEADLINE_S)
     await commit(store, Put(b"k", b"v", lease.id))
     await harness.pass_lease_time(4_000)
+    assert await store.lease_left(lease.id, DEADLINE_S) == 1_000
     store = await harness.reopen()
+    assert await store.lease_left(lease.id, DEADLINE_S) == 5_000
     await harness.pass_lease_time(4_000)
     assert await values(store, b"k") == [b"v"]
     await harness.pass_lease_time(1_001)

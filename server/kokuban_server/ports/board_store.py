@@ -209,6 +209,15 @@ class BoardStore(Protocol):
         """Begin the lease's time anew; give its length in milliseconds. Raises `LeaseLost` if it is gone."""
         ...
 
+    async def lease_left(self, lease: int, deadline_s: float) -> int:
+        """Give how long the lease lives if nobody renews it, in milliseconds. Raises `LeaseLost` if it is gone.
+
+        Never more than its whole time, and above zero. It changes nothing, and it promises nothing either: the store tells
+        what it believed when it answered. It may round down (etcd: to whole seconds, so that a lease in its last second is
+        told as lost before its keys are gone), and a lease may live longer than told (etcd: after a change of leader).
+        """
+        ...
+
     async def revoke_lease(self, lease: int, deadline_s: float) -> None:
         """End the lease and delete the keys that hang on it, at one revision. Ending one that is gone is nothing."""
         ...

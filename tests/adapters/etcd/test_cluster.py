@@ -13,7 +13,7 @@ from kokuban_server.adapters.etcd import EtcdSettings, EtcdStore
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable
-from kokuban_server.ports.board_store import LOCAL, STRONG, CommitRefused
+from kokuban_server.ports.board_store import LOCAL, STRONG, CommitRefused, LeaseLost
 
 if TYPE_CHECKING:
     from tests.etcd_server import EtcdServer, Member
@@ -173,6 +173,8 @@ async def test_without_a_quorum_nothing_strong_is_answered_and_it_comes_back(clu
         await store.commit(ChangeSet((), (Put(b"k", b"2"),)), 3.0)
     with pytest.raises(StoreUnavailable):
         await store.renew_lease(lease.id, 1.5)
+    with pytest.raises(StoreUnavailable):
+        await store.lease_left(lease.id, 1.5)
     with pytest.raises(StoreUnavailable):  # guards alone are judged by a quorum too
         await _judged(store)
     cut = await store.read([b"k"], LOCAL, 5.0)
@@ -182,7 +184,32 @@ async def test_without_a_quorum_nothing_strong_is_answered_and_it_comes_back(clu
     assert (await store.read([b"k"], STRONG, BOUND_S)).revision >= revision
     assert await store.commit(ChangeSet((), (Put(b"k", b"3"),)), BOUND_S) > revision
     assert await store.renew_lease(lease.id, BOUND_S) >= 60_000
+    assert 0 < await store.lease_left(lease.id, BOUND_S) <= lease.ttl_ms
     await store.close()
+
+
+async def test_every_member_tells_what_is_left_of_a_lease(cluster: EtcdServer) -> None:
+    """The leader counts; the others ask it."""
+    await cluster.start_all()
+    stores = [await EtcdStore.open(EtcdSettings((endpoint,)), CLOCK) for endpoint in cluster.endpoints]
+    lease = await stores[0].grant_lease(60_000, BOUND_S)
+    await stores[0].renew_lease(lease.id, BOUND_S)
+    left = [await store.lease_left(lease.id, BOUND_S) for store in stores]
+    assert all(lease.ttl_ms - 10_000 < each <= lease.ttl_ms for each in left)
+    await stores[0].revoke_lease(lease.id, BOUND_S)
+    for store in stores:
+        await _is_lost(store, lease.id)
+        await store.close()
+
+
+async def _is_lost(store: EtcdStore, lease: int) -> None:
+    """Wait until the leader has applied the lease's end, which another member may have done before it."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            try:
+                await store.lease_left(lease, BOUND_S)
+            except LeaseLost:
+                return
 
 
 async def _judged(store: EtcdStore) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kokuban.etcd.v1 import etcd_pb2 as pb
 from kokuban_server.adapters.etcd.errors import EtcdError, Verdict
-from kokuban_server.adapters.etcd.methods import GRANT, KEEP_ALIVE, REVOKE
+from kokuban_server.adapters.etcd.methods import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE
 from kokuban_server.ports.board_store import Lease, LeaseLost
 
 if TYPE_CHECKING:
@@ -44,6 +44,22 @@ class Leases:
             raise LeaseLost
         return ttl * 1000
 
+    async def left(self, lease: int, timeout_s: float) -> int:
+        """Give how long the lease still lives, at least; raises `LeaseLost`.
+
+        The leader answers, from what it has applied. It cuts off parts of a second, so a lease in its last second is told
+        as lost already; and before it has begun to count, it tells a time without end, where the lease's length is right.
+        """
+        try:
+            answer = await self._channel.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(id=lease), timeout_s)
+        except EtcdError as error:
+            if error.verdict is not Verdict.LEASE_GONE:
+                raise
+            raise LeaseLost from None
+        if answer.ttl <= 0:
+            raise LeaseLost
+        return min(answer.ttl, answer.granted_ttl) * 1000
+
     async def revoke(self, lease: int, timeout_s: float) -> None:
         """End a lease, if it is still there."""
         try:
@@ -62,66 +78,87 @@ def new_lease_id() -> int:
     return secrets.randbits(62) + 1
 
 
+class _Line:
+    """One stream of renewals: etcd answers each with the lease's number, and those of one lease in order."""
+
+    def __init__(self, stream: Stream[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) -> None:
+        self.stream = stream
+        self._waiting: defaultdict[int, deque[asyncio.Future[int]]] = defaultdict(deque)
+
+    async def renew(self, lease: int) -> int:
+        """Ask, and give the answer: the lease's time in seconds."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # It stays even if nobody waits for it any more: its answer comes all the same, and is not that of the next one.
+        self._waiting[lease].append(answer)
+        await self.stream.write(pb.LeaseKeepAliveRequest(id=lease))
+        return await answer
+
+    def answered(self, lease: int, ttl_s: int) -> None:
+        """Take an answer."""
+        waiting = self._waiting.get(lease)
+        if waiting:
+            waiter = waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(ttl_s)
+            if not waiting:
+                del self._waiting[lease]
+
+    def failed(self, error: EtcdError) -> None:
+        """Tell everybody who waits that there will be no answer."""
+        for waiting in self._waiting.values():
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(error)
+                    waiter.exception()  # looked at, though its caller may be gone
+        self._waiting.clear()
+
+
 class _Renewals:
-    """One stream for all renewals: etcd answers each with the lease's number."""
+    """All renewals of a store, on one stream at a time."""
 
     def __init__(self, channel: EtcdChannel) -> None:
         self._channel = channel
-        self._waiting: defaultdict[int, deque[asyncio.Future[int]]] = defaultdict(deque)
-        self._stream: Stream[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] | None = None
+        self._line: _Line | None = None
         self._opening = asyncio.Lock()
-        self._reader: asyncio.Task[None] | None = None
+        self._readers: set[asyncio.Task[None]] = set()
         channel.on_move(self._cut)
 
     async def renew(self, lease: int, timeout_s: float) -> int:
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting[lease]
         try:
             async with asyncio.timeout(timeout_s):
                 async with self._opening:
-                    stream = self._stream
-                    if stream is None:
-                        stream = self._stream = await self._channel.stream(KEEP_ALIVE, timeout_s)
-                        self._reader = asyncio.create_task(self._read(stream), name="etcd-renewals")
-                waiting.append(answer)
-                await stream.write(pb.LeaseKeepAliveRequest(id=lease))
-                return await answer
+                    line = self._line
+                    if line is None:
+                        line = self._line = _Line(await self._channel.stream(KEEP_ALIVE, timeout_s))
+                        reader = asyncio.create_task(self._read(line), name="etcd-renewals")
+                        self._readers.add(reader)
+                        reader.add_done_callback(self._readers.discard)
+                return await line.renew(lease)
         except TimeoutError:
-            # Without its quorum a cluster gives no answer at all: only our own deadline ends the wait. A late answer on
-            # this stream would be taken for that of the next renewal, so the stream goes too.
+            # Without its quorum a cluster gives no answer at all: only our own deadline ends the wait. The connection may
+            # be at fault, so the next one goes over another stream.
             self._cut()
             raise EtcdError(Verdict.UNKNOWN, "no answer to the renewal", elsewhere=True, late=True) from None
-        finally:
-            if answer in waiting:
-                waiting.remove(answer)
-            if not waiting:
-                self._waiting.pop(lease, None)
 
     async def close(self) -> None:
         self._cut()
-        if self._reader is not None:
-            await asyncio.wait([self._reader])
+        if self._readers:
+            await asyncio.wait(set(self._readers))
 
     def _cut(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
-            self._stream = None
+        if self._line is not None:
+            self._line.stream.cancel()
+            self._line = None
 
-    async def _read(self, stream: Stream[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) -> None:
+    async def _read(self, line: _Line) -> None:
         try:
             while True:
-                answer = await stream.read()
-                for waiter in self._waiting.get(answer.id, ()):
-                    if not waiter.done():
-                        waiter.set_result(answer.ttl)
-                        break
+                answer = await line.stream.read()
+                line.answered(answer.id, answer.ttl)
         except EtcdError as error:
-            if self._stream is stream:
-                self._stream = None
-                self._channel.failed(stream.connection, error)
-            for waiters in self._waiting.values():
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_exception(error)
+            if self._line is line:
+                self._line = None
+                self._channel.failed(line.stream.connection, error)
+            line.failed(error)
         finally:
-            stream.cancel()
+            line.stream.cancel()

@@ -411,6 +411,10 @@ class EtcdStore:
             deadline_s, lambda: self._leases.renew(lease, min(deadline_s, self._settings.attempt_s))
         )
 
+    async def lease_left(self, lease: int, deadline_s: float) -> int:
+        """See the port. In whole seconds, rounded down."""
+        return await self._until(deadline_s, lambda: self._leases.left(lease, self._settings.attempt_s))
+
     async def revoke_lease(self, lease: int, deadline_s: float) -> None:
         """See the port."""
         await self._until(deadline_s, lambda: self._leases.revoke(lease, self._settings.attempt_s))

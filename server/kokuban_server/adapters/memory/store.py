@@ -204,6 +204,14 @@ class MemoryStore:
         self._leases[lease] = (ttl_ms, self._now_s() + ttl_ms / 1000)
         return ttl_ms
 
+    async def lease_left(self, lease: int, deadline_s: float) -> int:  # noqa: ARG002 - answers at once
+        """Give how long the lease lives unless it is renewed; see the port."""
+        self._touch()
+        if lease not in self._leases:
+            raise LeaseLost
+        _, lapses_at = self._leases[lease]
+        return max(1, round((lapses_at - self._now_s()) * 1000))
+
     async def revoke_lease(self, lease: int, deadline_s: float) -> None:  # noqa: ARG002 - answers at once
         """End the lease; see the port."""
         self._touch()

@@ -67,6 +67,13 @@ class Leases:
         self._begin(lease)
         return self._ttls_ms[lease]
 
+    def left(self, lease: int) -> int:
+        """Give how long the lease lives unless it is renewed, in milliseconds."""
+        left_s = self._lapse_at.get(lease, 0.0) - self._monotonic()
+        if left_s <= 0:
+            raise LeaseLost
+        return max(1, round(left_s * 1000))
+
     def _begin(self, lease: int) -> None:
         self._lapse_at[lease] = self._monotonic() + self._ttls_ms[lease] / 1000
         if self._lapse_at[lease] < self._next:

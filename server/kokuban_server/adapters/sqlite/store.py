@@ -292,6 +292,11 @@ class SqliteStore:
         self._touch()
         return self._leases.renew(lease)
 
+    async def lease_left(self, lease: int, deadline_s: float) -> int:  # noqa: ARG002 - answers at once
+        """Give how long the lease lives unless it is renewed; see the port."""
+        self._touch()
+        return self._leases.left(lease)
+
     async def revoke_lease(self, lease: int, deadline_s: float) -> None:
         """End the lease; see the port."""
         self._touch()

@@ -990,6 +990,70 @@ class LeaseKeepAliveResponse(_message.Message):
 Global___LeaseKeepAliveResponse: _TypeAlias = LeaseKeepAliveResponse  # noqa: Y015
 
 @_typing.final
+class LeaseTimeToLiveRequest(_message.Message):
+    """LeaseTimeToLiveRequest asks how long a lease still lives."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """id is the lease."""
+    keys: _builtins.bool
+    """keys asks for the lease's keys too."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        keys: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseTimeToLiveRequest: _TypeAlias = LeaseTimeToLiveRequest  # noqa: Y015
+
+@_typing.final
+class LeaseTimeToLiveResponse(_message.Message):
+    """LeaseTimeToLiveResponse is a lease's present time, as its leader counts it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    GRANTED_TTL_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """id is the lease."""
+    ttl: _builtins.int
+    """ttl is what is left in whole seconds, cut off, or -1 when there is no such lease. A member that has only just become
+    the leader, and does not count yet, tells a number far above any length.
+    """
+    granted_ttl: _builtins.int
+    """granted_ttl is the lease's length in seconds."""
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader:
+        """header is the answer's header."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        id: _builtins.int = ...,
+        ttl: _builtins.int = ...,
+        granted_ttl: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted_ttl", b"granted_ttl", "header", b"header", "id", b"id", "ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseTimeToLiveResponse: _TypeAlias = LeaseTimeToLiveResponse  # noqa: Y015
+
+@_typing.final
 class StatusRequest(_message.Message):
     """StatusRequest asks a member how it is."""
 
