@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("tests.wire.calls", "tests.replicas.lock_calls")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background job: the processes that tests start and interrupt would inherit it.

@@ -9,17 +9,23 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kokuban_client._board import Board, Client, Listing, Transaction, connect
+    from kokuban_client._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
+    from kokuban_client._sessions import Session
     from kokuban_client._watch import Watch
     from kokuban_client.errors import (
         AlreadyExists,
         Conflict,
+        Deadlock,
         HistoryLost,
         KokubanError,
+        LockConflict,
+        LockedByOther,
+        LockLost,
         NotFound,
         OutcomeUnknown,
         Refused,
         RevisionMismatch,
+        SessionLost,
         Unavailable,
     )
     from kokuban_client.types import (
@@ -31,18 +37,33 @@ if TYPE_CHECKING:
         Bookmark,
         ChangeType,
         CommitResult,
+        Currency,
         Entry,
         EntryChange,
         EntryKey,
+        Fence,
         Freshness,
         Json,
+        Lock,
+        LockListing,
+        LockMode,
+        LockScope,
+        LockState,
+        LockTarget,
+        LockWait,
+        LossCause,
+        Presence,
+        Queued,
         Reset,
         Revision,
+        SessionInfo,
+        SessionState,
         Snapshot,
         SnapshotComplete,
         SnapshotEntry,
         Status,
         Text,
+        WaitEdge,
         Written,
     )
 
@@ -56,23 +77,45 @@ __all__ = [
     "Board",
     "Bookmark",
     "ChangeType",
+    "Claim",
     "Client",
     "CommitResult",
     "Conflict",
+    "Currency",
+    "Deadlock",
     "Entry",
     "EntryChange",
     "EntryKey",
+    "Fence",
     "Freshness",
+    "HeldLock",
     "HistoryLost",
     "Json",
     "KokubanError",
     "Listing",
+    "Lock",
+    "LockConflict",
+    "LockListing",
+    "LockLost",
+    "LockMode",
+    "LockScope",
+    "LockState",
+    "LockTarget",
+    "LockWait",
+    "LockedByOther",
+    "LossCause",
     "NotFound",
     "OutcomeUnknown",
+    "Presence",
+    "Queued",
     "Refused",
     "Reset",
     "Revision",
     "RevisionMismatch",
+    "Session",
+    "SessionInfo",
+    "SessionLost",
+    "SessionState",
     "Snapshot",
     "SnapshotComplete",
     "SnapshotEntry",
@@ -80,13 +123,14 @@ __all__ = [
     "Text",
     "Transaction",
     "Unavailable",
+    "WaitEdge",
     "Watch",
     "Written",
     "connect",
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_board")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_board")
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The client and its boards: reading, writing, listing, watching."""
+"""The client and its boards: reading, writing, listing, watching, locking."""
 
 from __future__ import annotations
 
@@ -10,22 +10,45 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from kokuban_client import _channel, _wire
 from kokuban_client._calls import Calls
 from kokuban_client._identity import Identity
+from kokuban_client._locks import ClaimHold, RequestedHold
 from kokuban_client._retry import CONFLICTS, Deadline
+from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client._transaction import Changes
 from kokuban_client._watch import Watch
-from kokuban_client.errors import AlreadyExists, NotFound, RequestIdExpired, RevisionMismatch, TokenFromAnotherStore
+from kokuban_client._wire import locks as lock_wire
+from kokuban_client.errors import (
+    AlreadyExists,
+    Conflict,
+    LockLost,
+    NotFound,
+    Refused,
+    RevisionMismatch,
+    TokenFromAnotherStore,
+)
 from kokuban_client.types import (
     KEEP,
     Batch,
     CommitResult,
     Consistency,
     Content,
+    Currency,
     Entry,
     EntryChange,
     EntryKey,
+    Fence,
     Freshness,
     Keep,
+    Lock,
+    LockListing,
+    LockMode,
+    LockScope,
+    LockTarget,
+    LockWait,
+    LossCause,
+    Presence,
+    Queued,
     Revision,
+    SessionState,
     Snapshot,
     Status,
     WatchStart,
@@ -38,6 +61,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from types import TracebackType
     from typing import Self
+
+    from kokuban_client._locks import Hold
 
 _Answer = TypeVar("_Answer")
 
@@ -78,6 +103,7 @@ class Client:
     def __init__(self, identity: Identity, *, timeout_s: float, wait_for_ready: bool) -> None:
         self._identity = identity
         self._calls = Calls(identity, timeout_s=timeout_s, wait_for_ready=wait_for_ready)
+        self._sessions = Sessions(self._calls)
 
     @property
     def address(self) -> str:
@@ -91,7 +117,7 @@ class Client:
 
     def board(self, board: str) -> Board:
         """Give a board by its id. Asks the server nothing."""
-        return Board(self._calls, board)
+        return Board(self._calls, self._sessions, board)
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
         """Say how the server and its store are."""
@@ -106,8 +132,15 @@ class Client:
         return answer.compacted_revision
 
     async def aclose(self) -> None:
-        """Close the connections. Calls in flight end with ClientClosed, or OutcomeUnknown if they were writing."""
-        await self._calls.close()
+        """Close the sessions and the connections. Locks that are in use are lost.
+
+        Calls in flight end with ClientClosed, or OutcomeUnknown if they were writing.
+        """
+        try:
+            await self._sessions.aclose()
+        finally:
+            await self._calls.close()
+            await self._sessions.join()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,12 +156,16 @@ class Board:
 
     Every method takes `timeout_s` for the whole call, retries included, and raises what `kokuban_client.errors` lists.
     Calls that write take `reason`, which the history shows, and `request_id`: a commit is repeated under its id until its
-    outcome is known, and giving the id of an earlier one that ended with OutcomeUnknown finds out what became of it.
+    outcome is known, and giving the id of an earlier one that ended with OutcomeUnknown finds out what became of it. They
+    also take `fences`: the locks under which they write, which must all be held at that very moment. The writes of
+    `lock.board` have the lock's fence by themselves.
     """
 
-    def __init__(self, calls: Calls, board: str) -> None:
+    def __init__(self, calls: Calls, sessions: Sessions, board: str, holds: tuple[Hold, ...] = ()) -> None:
         self._calls = calls
+        self._sessions = sessions
         self._board = board
+        self._holds = holds
 
     @property
     def id(self) -> str:
@@ -279,6 +316,7 @@ class Board:
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Create or change an entry, believing exactly one of `at`, `must_not_exist`, `unconditional`.
@@ -302,7 +340,7 @@ class Board:
             mask=mask,
         )
         result = await self._commit(
-            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s
+            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
         )
         return _wire.written(result, region, path, None if isinstance(content, Keep) else content)
 
@@ -316,12 +354,13 @@ class Board:
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Delete an entry, believing exactly one of `at`, `unconditional`."""
         mutation = _wire.delete(region, path, at=at, unconditional=unconditional)
         result = await self._commit(
-            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s
+            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
         )
         return _wire.written(result, region, path)
 
@@ -333,11 +372,14 @@ class Board:
         *,
         reason: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Add to a whole number, made from 0 if there is none. The result's `value` is the sum."""
         mutation = _wire.increment(region, path, by)
-        result = await self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        result = await self._commit(
+            [mutation], reason=reason, request_id=request_id, fences=fences, timeout_s=timeout_s
+        )
         return _wire.written(result, region, path)
 
     async def append(
@@ -347,11 +389,14 @@ class Board:
         *items: object,
         reason: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Append JSON values to a list, made empty if there is none. The result's `value` is the whole list."""
         mutation = _wire.append_to_list(region, path, items)
-        result = await self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        result = await self._commit(
+            [mutation], reason=reason, request_id=request_id, fences=fences, timeout_s=timeout_s
+        )
         return _wire.written(result, region, path)
 
     async def add_to_set(
@@ -361,11 +406,14 @@ class Board:
         *items: object,
         reason: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Append those JSON values to a list that it does not hold yet. The result's `value` is the whole list."""
         mutation = _wire.add_to_set(region, path, items)
-        result = await self._commit([mutation], reason=reason, request_id=request_id, timeout_s=timeout_s)
+        result = await self._commit(
+            [mutation], reason=reason, request_id=request_id, fences=fences, timeout_s=timeout_s
+        )
         return _wire.written(result, region, path)
 
     async def merge_patch(
@@ -378,12 +426,13 @@ class Board:
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Apply a JSON merge patch (RFC 7396) to the entry as it was at a revision. The result's `value` is what it made."""
         mutation = _wire.merge_patch(region, path, patch, at)
         result = await self._commit(
-            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s
+            [mutation], reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
         )
         return _wire.written(result, region, path)
 
@@ -397,6 +446,7 @@ class Board:
         create: object = NOTHING,
         attempts: int = _UPDATE_ATTEMPTS_MAX,
         reason: str = "",
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Read an entry, let `fn` make its new value, and write that on top of exactly what was read.
@@ -433,6 +483,7 @@ class Board:
                     must_not_exist=entry is None,
                     reason=reason,
                     retry_of=previous,
+                    fences=fences,
                     timeout_s=_left_s(deadline),
                 )
             except (RevisionMismatch, AlreadyExists) as conflict:
@@ -457,10 +508,13 @@ class Board:
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Transaction:
         """Give a commit to be filled inside `async with` and sent as one atomic act on leaving it without an error."""
-        return Transaction(self, reason=reason, retry_of=retry_of, request_id=request_id, timeout_s=timeout_s)
+        return Transaction(
+            self, reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
+        )
 
     async def _commit(
         self,
@@ -470,30 +524,226 @@ class Board:
         reason: str,
         retry_of: str = "",
         request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
+        released: Sequence[Fence] = (),
         timeout_s: float | None = None,
     ) -> CommitResult:
-        calls = self._calls
-        identity = request_id or calls.ids.new()
-        corrected = request_id is not None
-        while True:
-            request = _wire.commit_request(
-                self._board, identity, mutations, preconditions, reason=reason, retry_of=retry_of
+        holds = [*self._holds, *(one for one in fences if not isinstance(one, Fence))]
+        for hold in holds:
+            hold.check()
+        named = [*(hold.fence for hold in holds), *(one for one in fences if isinstance(one, Fence))]
+        # A lock that the commit releases is one of its fences by that.
+        carried = [fence for fence in dict.fromkeys(named) if fence not in released]
+        leaving = [
+            own
+            for fence in released
+            if (own := self._sessions.hold(fence.lock_id)) and own.fence == fence and own.begin_release()
+        ]
+        try:
+            answer, identity = await self._calls.write(
+                lambda link: link.board.Commit,
+                lambda identity: _wire.commit_request(
+                    self._board, identity, mutations, preconditions, reason=reason, retry_of=retry_of, fences=carried
+                ),
+                request_id=request_id,
+                timeout_s=timeout_s,
             )
-            try:
-                answer = await calls.call(
-                    lambda link: link.board.Commit, request, timeout_s=timeout_s, request_id=identity
-                )
-            except RequestIdExpired as refused:
-                # The id was made just now, so it is our clock that is wrong, and nothing was written under this id.
-                store_time_ms = refused.facts.get("store_time_ms", "")
-                if corrected or not store_time_ms.isdecimal():
-                    raise
-                calls.ids.follow(int(store_time_ms))
-                identity, corrected = calls.ids.new(), True
-                continue
-            result = _wire.commit_result(answer, identity)
-            calls.tokens.wrote(self._board, result.revision, result.token)
-            return result
+        except BaseException as failure:
+            for own in leaving:
+                own.end_release(released=False, perhaps=not isinstance(failure, (Conflict, Refused)))
+            self._judge_fences([*named, *released], failure)
+            raise
+        for own in leaving:
+            own.end_release(released=True)
+        result = _wire.commit_result(answer, identity)
+        self._calls.tokens.wrote(self._board, result.revision, result.token)
+        return result
+
+    def _judge_fences(self, fences: Sequence[Fence], failure: BaseException) -> None:
+        """Tell the locks of this client if the failure of a commit means that they are lost."""
+        restored = isinstance(failure, TokenFromAnotherStore) and "fence" in failure.field
+        for fence in fences:
+            if restored or (isinstance(failure, LockLost) and failure.lock_id == fence.lock_id):
+                own = self._sessions.hold(fence.lock_id)
+                if own is not None and own.fence == fence:
+                    own.lose(LossCause.REFUSED)
+
+    # Sessions and locks
+
+    def session(
+        self,
+        *,
+        ttl_s: float = TTL_S_DEFAULT,
+        label: str = "",
+        on_state: Callable[[SessionState], object] | None = None,
+    ) -> Session:
+        """Give a session on this board, to be opened by `async with`: what locks hang on.
+
+        It lives for `ttl_s` (2 seconds to 1 hour) without renewal, and is renewed in the background. `on_state` is told when
+        it is in jeopardy, live again, or lost. Locks that name no session share one that is opened when it is needed and
+        closed with the client.
+        """
+        return Session(self._sessions, self._calls, self._board, ttl_s=ttl_s, label=label, on_state=on_state)
+
+    def lock(
+        self,
+        region: str,
+        path: str = "",
+        *,
+        purpose: str,
+        mode: LockMode | Literal["exclusive", "shared"] = LockMode.EXCLUSIVE,
+        scope: LockScope | Literal["subtree", "entry"] = LockScope.SUBTREE,
+        wait_s: float = 0.0,
+        hold_max_s: float | None = None,
+        lock_delay_s: float | None = None,
+        session: Session | None = None,
+        on_lost: Callable[[LockLost], object] | None = None,
+        on_queued: Callable[[Queued], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> HeldLock:
+        """Give a lock, to be held by `async with`, which raises when it is not granted: the block never runs without it.
+
+        `purpose` is shown to whoever is refused or waits. Without `wait_s` somebody else's lock is told at once, as
+        LockedByOther; with it, LockWaitExpired when the time is over, and `on_queued` is told where the request stands.
+        `hold_max_s` ends the lock however well it is renewed; `lock_delay_s` is for how long its place stays closed after a
+        loss. `timeout_s` is the time to reach a server, on top of the wait. When the lock is lost `on_lost` is called with the
+        LockLost, which must not take long, then the block is stopped; see `HeldLock`.
+        """
+        return self.lock_all(
+            [LockTarget(region, path, LockScope(scope))],
+            purpose=purpose,
+            mode=mode,
+            wait_s=wait_s,
+            hold_max_s=hold_max_s,
+            lock_delay_s=lock_delay_s,
+            session=session,
+            on_lost=on_lost,
+            on_queued=on_queued,
+            timeout_s=timeout_s,
+        )
+
+    def lock_all(
+        self,
+        targets: Iterable[LockTarget | tuple[str, str, str]],
+        *,
+        purpose: str,
+        mode: LockMode | Literal["exclusive", "shared"] = LockMode.EXCLUSIVE,
+        wait_s: float = 0.0,
+        hold_max_s: float | None = None,
+        lock_delay_s: float | None = None,
+        session: Session | None = None,
+        on_lost: Callable[[LockLost], object] | None = None,
+        on_queued: Callable[[Queued], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> HeldLock:
+        """Give one lock over up to 16 targets, each (region, path, "entry" or "subtree"): all of them or none. See `lock`."""
+        named = [
+            one if isinstance(one, LockTarget) else LockTarget(one[0], one[1], LockScope(one[2])) for one in targets
+        ]
+        request = lock_wire.acquire_request(
+            self._board,
+            targets=named,
+            mode=LockMode(mode),
+            purpose=purpose,
+            wait_s=wait_s,
+            hold_max_s=hold_max_s,
+            lock_delay_s=lock_delay_s,
+        )
+        return HeldLock(
+            self,
+            request,
+            wait_s=wait_s,
+            session=session,
+            hold_max_s=hold_max_s,
+            on_lost=on_lost,
+            on_queued=on_queued,
+            timeout_s=timeout_s,
+        )
+
+    def claim(
+        self,
+        candidates: Iterable[EntryKey | Entry | tuple[str, str]],
+        *,
+        purpose: str,
+        scope: LockScope | Literal["entry", "subtree"] = LockScope.ENTRY,
+        hold_max_s: float | None = None,
+        lock_delay_s: float | None = None,
+        session: Session | None = None,
+        on_lost: Callable[[LockLost], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> Claim:
+        """Give a claim on the first of up to 64 entries that exists and that nobody holds, to be held by `async with`.
+
+        All of one region, best first. It is an exclusive lock whose `entry` is the entry as it was at that very moment. It
+        never waits: NothingToClaim if there is none.
+        """
+        request = lock_wire.claim_request(
+            self._board,
+            candidates=((one[0], one[1]) if isinstance(one, tuple) else (one.region, one.path) for one in candidates),
+            scope=LockScope(scope),
+            purpose=purpose,
+            hold_max_s=hold_max_s,
+            lock_delay_s=lock_delay_s,
+        )
+        return Claim(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
+
+    async def check_current(
+        self,
+        *,
+        entries: Iterable[Entry | Written | tuple[str, str, Revision]] = (),
+        fences: Iterable[Fence | Hold] = (),
+        timeout_s: float | None = None,
+    ) -> Currency:
+        """Say whether entries are still as they were and fences alive, in one consistent cut.
+
+        The gate to ask right before an effect outside the board. It narrows the gap between the last look and the effect, and
+        cannot close it.
+        """
+        request = lock_wire.check_current_request(
+            self._board,
+            [one if isinstance(one, tuple) else (one.region, one.path, one.revision) for one in entries],
+            [one if isinstance(one, Fence) else one.fence for one in fences],
+        )
+        answer = await self._calls.call(lambda link: link.board.CheckCurrent, request, timeout_s=timeout_s)
+        return lock_wire.currency(answer)
+
+    async def locks(self, region: str, path: str = "", *, timeout_s: float | None = None) -> LockListing:
+        """Say who holds and who waits for what at, above and below a path; `timeout_s` is for each page."""
+        locks: list[Lock] = []
+        waits: list[LockWait] = []
+        token = page_token = ""
+        while True:
+            request = lock_wire.list_locks_request(self._board, region, path, page_token=page_token)
+            answer = await self._calls.call(lambda link: link.locks.ListLocks, request, timeout_s=timeout_s)
+            locks += map(lock_wire.lock, answer.locks)
+            waits += map(lock_wire.lock_wait, answer.waits)
+            token, page_token = token or answer.token, answer.next_page_token
+            if not page_token:
+                return LockListing(tuple(locks), tuple(waits), token)
+
+    async def sessions(self, *, timeout_s: float | None = None) -> tuple[Presence, ...]:
+        """Say who is there, and what each holds and waits for; `timeout_s` is for each page."""
+        there: list[Presence] = []
+        page_token = ""
+        while True:
+            request = lock_wire.list_sessions_request(self._board, page_token=page_token)
+            answer = await self._calls.call(lambda link: link.sessions.ListSessions, request, timeout_s=timeout_s)
+            there += map(lock_wire.presence, answer.sessions)
+            page_token = answer.next_page_token
+            if not page_token:
+                return tuple(there)
+
+    async def break_lock(
+        self, lock_id: str, reason: str, *, skip_lock_delay: bool = False, timeout_s: float | None = None
+    ) -> Lock:
+        """Take a lock from its holder, who is told why, and give the lock as it was. Needs the role supervisor or operator."""
+        request = lock_wire.break_request(self._board, lock_id, reason, skip_lock_delay=skip_lock_delay)
+        answer = await self._calls.call(lambda link: link.locks.BreakLock, request, timeout_s=timeout_s)
+        return lock_wire.lock(answer.lock)
+
+    def _under(self, hold: Hold) -> Board:
+        """Give this board with every write under one more lock."""
+        return Board(self._calls, self._sessions, self._board, (*self._holds, hold))
 
     def _demand(self, consistency: Consistency) -> _wire.ReadConsistency:
         return _wire.consistency_message(consistency, self.token)
@@ -508,6 +758,39 @@ class Board:
                 raise
             self._calls.tokens.drop(self._board, carried)
             return await read(Freshness.STRONG)
+
+
+class HeldLock(RequestedHold):
+    """A lock of one's own, made by `Board.lock` and held inside `async with`, where it is kept alive in the background.
+
+    The block never runs without the lock. When the lock is lost meanwhile (its session may be over, it was broken or held too
+    long, or a server refused its fence), then in this order: `on_lost` is called; the block is cancelled (a thread cannot be:
+    it must `check`); and when it has ended, what may be left of the lock is given back and `async with` raises LockLost.
+    `lock.board` is the board with the lock's fence on every write: a server refuses them all once the lock is gone, however
+    late they arrive.
+    """
+
+    def __init__(self, board: Board, request: lock_wire.AcquireLockRequest, **options: Any) -> None:  # noqa: ANN401 - those of RequestedHold
+        super().__init__(board._sessions, board._calls, board.id, request, **options)  # noqa: SLF001 - the board's own lock
+        self._on = board
+
+    @property
+    def board(self) -> Board:
+        """The board, whose writes are all made under this lock."""
+        return self._on._under(self)  # noqa: SLF001 - as above
+
+
+class Claim(ClaimHold):
+    """An entry that is locked for oneself, made by `Board.claim` and held inside `async with`; else as `HeldLock`."""
+
+    def __init__(self, board: Board, request: lock_wire.ClaimEntryRequest, **options: Any) -> None:  # noqa: ANN401 - those of ClaimHold
+        super().__init__(board._sessions, board._calls, board.id, request, **options)  # noqa: SLF001 - as above
+        self._on = board
+
+    @property
+    def board(self) -> Board:
+        """The board, whose writes are all made under this lock."""
+        return self._on._under(self)  # noqa: SLF001 - as above
 
 
 class Listing:
@@ -582,10 +865,18 @@ class Transaction(Changes):
     """One atomic commit in the making. Filled inside `async with`; sent on leaving it, unless by an error."""
 
     def __init__(
-        self, board: Board, *, reason: str, retry_of: str, request_id: str | None, timeout_s: float | None
+        self,
+        board: Board,
+        *,
+        reason: str,
+        retry_of: str,
+        request_id: str | None,
+        fences: Sequence[Fence | Hold],
+        timeout_s: float | None,
     ) -> None:
         super().__init__()
         self._on = board
+        self._fences = fences
         self._reason = reason
         self._retry_of = retry_of
         self._request_id = request_id
@@ -605,16 +896,19 @@ class Transaction(Changes):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not self.is_empty:
-            mutations, preconditions = self.close()
-            self._result = await self._on._commit(  # noqa: SLF001 - the board's own commit
-                mutations,
-                preconditions,
-                reason=self._reason,
-                retry_of=self._retry_of,
-                request_id=self._request_id,
-                timeout_s=self._timeout_s,
-            )
+        if kind is not None or self.is_empty:
+            return
+        mutations, preconditions = self.close()
+        self._result = await self._on._commit(  # noqa: SLF001 - the board's own commit
+            mutations,
+            preconditions,
+            reason=self._reason,
+            retry_of=self._retry_of,
+            request_id=self._request_id,
+            fences=self._fences,
+            released=self._released,
+            timeout_s=self._timeout_s,
+        )
 
 
 def _left_s(deadline: Deadline) -> float:

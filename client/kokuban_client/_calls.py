@@ -10,8 +10,10 @@ import grpc.aio
 
 from kokuban_client import _channel, _wire
 from kokuban_client._ids import RequestIds
+from kokuban_client._lease import clock_s
 from kokuban_client._retry import Deadline, delay_s, leaves_doubt, may_repeat
 from kokuban_client._session import SessionTokens
+from kokuban_client._wire import locks as lock_wire
 from kokuban_client.errors import (
     ClientClosed,
     KokubanError,
@@ -32,6 +34,28 @@ _Response = TypeVar("_Response")
 
 
 _CLOSED = "the client is closed"
+_LOOK_UP_EVERY_S = 0.5
+
+
+class Attempts:
+    """What became of a call's attempts, for who must know more than its answer."""
+
+    def __init__(self) -> None:
+        self.first_sent_s: float | None = None
+        """When the first that may have been carried out was sent, by the clock that leases are judged by."""
+        self.in_doubt = 0
+        """How many ended so that they may have been carried out all the same."""
+
+    def begin(self) -> None:
+        """Take note that one is sent now."""
+        if self.first_sent_s is None:
+            self.first_sent_s = clock_s()
+
+    def failed(self, error: KokubanError) -> None:
+        """Take note how the last one ended."""
+        self.in_doubt += leaves_doubt(error)
+        if not self.in_doubt:
+            self.first_sent_s = None
 
 
 class Link:
@@ -41,6 +65,8 @@ class Link:
         self.channel = _channel.open_channel(address)
         self.board = _wire.BoardServiceStub(self.channel)
         self.admin = _wire.AdminServiceStub(self.channel)
+        self.locks = lock_wire.LockServiceStub(self.channel)
+        self.sessions = lock_wire.SessionServiceStub(self.channel)
         self.reached = False
 
 
@@ -66,6 +92,7 @@ class Calls:
         *,
         timeout_s: float | None = None,
         request_id: str = "",
+        attempts: Attempts | None = None,
     ) -> _Response:
         """Make a call, again where that is safe, until it is answered or its time is over.
 
@@ -74,16 +101,19 @@ class Calls:
         """
         deadline = Deadline.after(self.timeout_s if timeout_s is None else timeout_s, _channel.now_s())
         failures, doubt = 0, False
+        attempts = attempts or Attempts()
         while True:
             link = self._link(long=False)
             try:
                 await self._reach(link, deadline, patient=self._wait_for_ready)
+                attempts.begin()
                 left_s = max(deadline.left_s(_channel.now_s()), 0.001)
                 return await method(link)(request, timeout=left_s, metadata=self._identity.metadata)
             except grpc.RpcError as failure:
                 error = _wire.error_of(failure)
                 link.reached = bool(error.reason)  # without one of our reasons it may be the connection that failed
-                doubt = doubt or (bool(request_id) and leaves_doubt(error))
+                attempts.failed(error)
+                doubt = bool(request_id) and attempts.in_doubt > 0
             except KokubanError as unreached:
                 error = unreached
             except ValueError:
@@ -105,13 +135,90 @@ class Calls:
                 error = ClientClosed(_CLOSED, code="CANCELLED")
             raise _verdict(error, request_id, doubt=doubt)
 
+    async def write(
+        self,
+        method: Callable[[Link], grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]],
+        request: Callable[[str], _Request],
+        *,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+        attempts: Attempts | None = None,
+    ) -> tuple[_Response, str]:
+        """Make a call that happens once, and give its answer and its request id.
+
+        The request is made from its id. An id that is given is used as it is; one that is made here is made anew, once, if
+        the server says that our clock is wrong.
+        """
+        identity = request_id or self.ids.new()
+        corrected = request_id is not None
+        while True:
+            try:
+                answer = await self.call(
+                    method, request(identity), timeout_s=timeout_s, request_id=identity, attempts=attempts
+                )
+            except RequestIdExpired as refused:
+                if corrected or not self.follow_store(refused):
+                    raise
+                identity, corrected = self.ids.new(), True
+                continue
+            return answer, identity
+
+    def follow_store(self, refused: RequestIdExpired) -> bool:
+        """Make ids by the store's clock from now on, and say whether it was told.
+
+        For an id that was made just now: then it is our clock that is wrong, and nothing was written under it.
+        """
+        store_time_ms = refused.facts.get("store_time_ms", "")
+        if not store_time_ms.isdecimal():
+            return False
+        self.ids.follow(int(store_time_ms))
+        return True
+
     async def open_watch(self, request: _wire.WatchRequest, *, timeout_s: float, patient: bool) -> _channel.Stream:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
+        link = await self._reached(timeout_s, patient=patient)
+        return link.board.Watch(request, metadata=self._identity.metadata)
+
+    async def open_acquisition(
+        self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool
+    ) -> _channel.Stream:
+        """Open a stream that tells how a request for a lock stands; raises Unavailable if no server is reached in time.
+
+        `left_s` is the most that the whole stream may take, `timeout_s` the time to reach a server.
+        """
+        link = await self._reached(timeout_s, patient=patient)
+        return link.locks.AcquireLock(request, timeout=left_s, metadata=self._identity.metadata)
+
+    async def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)
         await self._reach(link, Deadline.after(timeout_s, _channel.now_s()), patient=patient or self._wait_for_ready)
         # A stream ends without a reason of ours when its connection does: look anew before the next one.
         link.reached = False
-        return link.board.Watch(request, metadata=self._identity.metadata)
+        return link
+
+    async def open_renewals(
+        self, inbox: _channel.Inbox, *, timeout_s: float, patience: Callable[[], float]
+    ) -> Renewals:
+        """Open a stream of renewals over a connection of its own; raises Unavailable if no server is reached in time.
+
+        Of its own: a connection that does not move must not be what a session dies of while other servers are there.
+        `patience` is asked again and again how many seconds more to try; 0 ends it.
+        """
+        if self.closed:
+            raise ClientClosed(_CLOSED, code="CANCELLED")
+        deadline = Deadline.after(timeout_s, _channel.now_s())
+        link = Link(self._identity.address)
+        try:
+            while (
+                not link.reached
+                and (slice_s := min(patience(), deadline.left_s(_channel.now_s()), _LOOK_UP_EVERY_S)) > 0
+            ):
+                link.reached = await _channel.reach(link.channel, slice_s, patient=True)
+            self._expect_reached(link)
+            return Renewals(link, _channel.Duplex(link.sessions.KeepAlive, self._identity.metadata, inbox))
+        except BaseException:
+            await _channel.close_channel(link.channel)
+            raise
 
     def _link(self, *, long: bool) -> Link:
         """Give the channel for streams or for short calls, which do not share one."""
@@ -129,6 +236,9 @@ class Calls:
         # and grpc's own way of waiting, which cannot tell the two apart at its deadline, is not needed.
         if not link.reached:
             link.reached = await _channel.reach(link.channel, deadline.left_s(_channel.now_s()), patient=patient)
+        self._expect_reached(link)
+
+    def _expect_reached(self, link: Link) -> None:
         if not link.reached:
             raise Unreachable(f"no server answers at {self._identity.address}", code="UNAVAILABLE")
         if self.closed:
@@ -145,13 +255,26 @@ class Calls:
                 await _channel.close_channel(link.channel)
 
 
+class Renewals:
+    """A stream of renewals and its connection."""
+
+    def __init__(self, link: Link, stream: _channel.Duplex) -> None:
+        self.stream = stream
+        self._link = link
+
+    async def close(self) -> None:
+        """End both; nothing more is put into the inbox."""
+        await self.stream.close()
+        await _channel.close_channel(self._link.channel)
+
+
 def _verdict(error: KokubanError, request_id: str, *, doubt: bool) -> KokubanError:
     """Give what to raise: an answer that does not settle an earlier attempt's fate leaves the outcome unknown."""
     error.sent_request_id = request_id
     if not doubt or not isinstance(error, (Unavailable, OutcomeUnknown, ServerFault, RequestIdExpired)):
         return error
     unknown = OutcomeUnknown(
-        f"no answer says whether the commit holds; last heard: {error.message}",
+        f"no answer says whether it was done; last heard: {error.message}",
         code=error.code,
         facts={**error.facts, "request_id": request_id},
         retry_after_s=error.retry_after_s,

@@ -13,7 +13,7 @@ import grpc.aio
 from kokuban_client._channel_options import options_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 now_s = time.monotonic
 LocallyCancelled = asyncio.CancelledError
@@ -71,3 +71,133 @@ def being_cancelled() -> bool:
     """Say whether the running task itself is being cancelled, rather than a call that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+Mutex = asyncio.Lock
+"""What keeps two users of one client from doing the same thing at once."""
+
+
+class Background:
+    """Work that goes on beside its caller: a task, or a thread."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._task = asyncio.create_task(work())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the work has ended."""
+        return self._task.done()
+
+    async def join(self, timeout_s: float | None = None) -> None:
+        """Wait until it has ended, or for that long. Work does not wait for itself."""
+        if self._task is not asyncio.current_task():
+            await asyncio.wait([self._task], timeout=timeout_s)
+
+
+class Inbox:
+    """What others leave for one who waits, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self._items: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, item: object) -> None:
+        """Leave something."""
+        self._items.put_nowait(item)
+
+    async def get(self, timeout_s: float) -> Any:  # noqa: ANN401 - whatever was left
+        """Give the next thing, or None if nothing comes in time."""
+        try:
+            async with asyncio.timeout(max(timeout_s, 0.0)):
+                return await self._items.get()
+        except TimeoutError:
+            return None
+
+
+class Duplex:
+    """A stream in both directions. What arrives is put into an inbox as `(this, response)`.
+
+    Its end is put there too: as `(this, RpcError)`, or as `(this, None)` where it ended without one.
+    """
+
+    def __init__(
+        self,
+        method: grpc.aio.StreamStreamMultiCallable[Any, Any],
+        metadata: tuple[tuple[str, str], ...],
+        inbox: Inbox,
+    ) -> None:
+        self._call = method(metadata=metadata)
+        self._inbox = inbox
+        self._reader = Background(self._read)
+
+    async def send(self, request: object, timeout_s: float) -> None:
+        """Send a request. If that fails, the stream ends, and the inbox says so."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._call.write(request)
+        except (grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
+            self._call.cancel()
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            self._call.cancel()  # grpc tells its own call's end as a cancellation of ours
+
+    async def _read(self) -> None:
+        end: grpc.RpcError | None = None
+        try:
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                self._inbox.put((self, response))
+        except grpc.RpcError as failure:
+            end = failure
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+        finally:
+            self._inbox.put((self, end))
+
+    async def close(self) -> None:
+        """Cancel the stream and wait until nothing more can arrive."""
+        self._call.cancel()
+        await self._reader.join()
+
+
+class Block:
+    """The code under `async with` that must be stopped when what it relies on is gone: the task that runs it."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a lock is held by a task")
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._interrupted = False
+        self._left = False
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether it is this very code that asks."""
+        return asyncio.current_task() is self._task
+
+    def interrupt(self) -> None:
+        """Cancel the block, once, unless it has been left."""
+        if not self._left and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    async def leave(self, kind: type[BaseException] | None) -> bool:
+        """Take an interruption back at the end of the block, and say whether it was all that ended the block.
+
+        As with `asyncio.timeout`, a cancellation from outside goes on.
+        """
+        self._left = True
+        if not self._interrupted:
+            return False
+        alone = self._task.uncancel() <= self._cancelling
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        if alone and not cancelled:
+            # Asked for, but not delivered before the block ended by itself. Before Python 3.13 it would still come.
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if self._task.cancelling() > self._cancelling:
+                    raise
+        return alone and cancelled

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban_client import _wire
+from kokuban_client.types import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
+    from typing import Protocol
 
     from kokuban_client.types import Revision
+
+    class Fenced(Protocol):
+        """What has a fence: a lock of one's own."""
+
+        @property
+        def fence(self) -> Fence:
+            """The proof of its grant."""
 
 
 class Changes:
@@ -19,6 +28,7 @@ class Changes:
     def __init__(self) -> None:
         self._mutations: list[_wire.Mutation] = []
         self._preconditions: list[_wire.EntryPrecondition] = []
+        self._released: list[Fence] = []
         self._closed = False
 
     @property
@@ -87,6 +97,12 @@ class Changes:
         """Believe something about an entry that the commit need not change."""
         self._refuse_late()
         self._preconditions.append(_wire.requirement(region, path, at=at, must_not_exist=must_not_exist))
+
+    def release(self, lock: Fenced | Fence) -> None:
+        """Give a lock back in the same act: the commit holds and the lock is free, or neither."""
+        fence = lock if isinstance(lock, Fence) else lock.fence
+        self._add(_wire.release_lock(fence))
+        self._released.append(fence)
 
     def _add(self, mutation: _wire.Mutation) -> None:
         self._refuse_late()

@@ -9,10 +9,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from kokuban_client.types import Revision
+from kokuban_client.types import LossCause, Revision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+    from kokuban_client.types import WaitEdge
 
 
 class KokubanError(Exception):
@@ -48,7 +50,7 @@ class KokubanError(Exception):
         said = self.message.removeprefix(f"{head}: ") or head
         return f"{head}: {said}" + (f" ({facts})" if facts else "")
 
-    def __reduce__(self) -> tuple[Callable[..., KokubanError], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _again, (type(self), self.message, self.code, self.reason, dict(self.facts), self.retry_after_s)
 
     @property
@@ -71,6 +73,10 @@ def _again(
     retry_after_s: float | None,
 ) -> KokubanError:
     return kind(message, code=code, reason=reason, facts=facts, retry_after_s=retry_after_s)
+
+
+def _instant(told_ms: str) -> datetime | None:
+    return datetime.fromtimestamp(int(told_ms) / 1000, UTC) if told_ms.isdecimal() else None
 
 
 class Conflict(KokubanError):  # noqa: N818 - an answer, not an error of ours; so are those below
@@ -120,12 +126,55 @@ class Conflict(KokubanError):  # noqa: N818 - an answer, not an error of ours; s
     @property
     def winner_time(self) -> datetime | None:
         """When the winner's commit was stamped."""
-        told = self.facts.get("winner_time_ms", "")
-        return datetime.fromtimestamp(int(told) / 1000, UTC) if told.isdecimal() else None
+        return _instant(self.facts.get("winner_time_ms", ""))
 
     def _revision(self, fact: str) -> Revision | None:
         number = self.facts.get(fact, "")
         return Revision(int(number), self.facts.get("epoch", "")) if number.isdecimal() and int(number) else None
+
+
+class LockConflict(Conflict):
+    """Somebody else holds what this needs, or stands before the caller in the queue. Nothing was done."""
+
+    @property
+    def lock_id(self) -> str:
+        """The lock that is in the way, or of the request that was refused."""
+        return self.facts.get("lock_id", "")
+
+    @property
+    def holder_agent(self) -> str:
+        """The agent that is in the way, or an empty text where that may not be known."""
+        return self.facts.get("holder_agent", "")
+
+    @property
+    def holder_session(self) -> str:
+        """The session that is in the way."""
+        return self.facts.get("holder_session", "")
+
+    @property
+    def holder_traceparent(self) -> str:
+        """The W3C trace context in which it asked for its lock."""
+        return self.facts.get("holder_traceparent", "")
+
+    @property
+    def mode(self) -> str:
+        """What the lock in the way permits: `exclusive` or `shared`."""
+        return self.facts.get("mode", "").lower()
+
+    @property
+    def purpose(self) -> str:
+        """What for, in the words of whoever is in the way."""
+        return self.facts.get("purpose", "")
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it has held the lock or waited for it."""
+        return _instant(self.facts.get("since_ms", ""))
+
+    @property
+    def state(self) -> str:
+        """`held`; `lost` while the lock delay of a lock without holder lasts; `queued` for a request that waits."""
+        return self.facts.get("state", "").lower()
 
 
 class Refused(KokubanError):  # noqa: N818 - as above
@@ -180,6 +229,69 @@ class Contended(Conflict):
     """The server planned the commit several times and somebody else was faster each time. Nothing was written."""
 
     REASON = "CONTENDED"
+
+
+class LockedByOther(LockConflict):
+    """Somebody else holds a lock there, or stands before the caller in its queue."""
+
+    REASON = "LOCKED_BY_OTHER"
+
+
+class LockWaitExpired(LockConflict):
+    """The time to wait for a lock is over. The facts tell who was in the way."""
+
+    REASON = "LOCK_WAIT_EXPIRED"
+
+    @property
+    def waited_s(self) -> float | None:
+        """How long the request waited."""
+        told = self.facts.get("waited_ms", "")
+        return int(told) / 1000 if told.isdecimal() else None
+
+
+class LockWaitTakenOver(LockConflict):
+    """Another stream asks with the same request id, and has taken this one's place."""
+
+    REASON = "LOCK_WAIT_TAKEN_OVER"
+
+
+class Deadlock(LockConflict):
+    """To wait would be to wait for ever: `cycle` names who waits for whom. Release what you hold, and ask again."""
+
+    REASON = "DEADLOCK"
+
+    cycle: tuple[WaitEdge, ...] = ()
+    """The circle, the caller's own request first; each waits for the next, and the last for the first. A long one is told
+    without its middle: `length` counts all of it."""
+
+    @property
+    def length(self) -> int:
+        """How many requests the circle has."""
+        told = self.facts.get("length", "")
+        return int(told) if told.isdecimal() else len(self.cycle)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"cycle": self.cycle})
+
+
+class NothingToClaim(LockConflict):
+    """None of the entries exists and is free."""
+
+    REASON = "NOTHING_TO_CLAIM"
+
+    @property
+    def missing(self) -> int:
+        """How many of the entries are not there."""
+        return _count(self.facts.get("missing", ""))
+
+    @property
+    def locked(self) -> int:
+        """How many of the entries somebody holds."""
+        return _count(self.facts.get("locked", ""))
+
+
+def _count(told: str) -> int:
+    return int(told) if told.isdecimal() else 0
 
 
 class NotFound(KokubanError):  # noqa: N818 - as above
@@ -338,6 +450,18 @@ class DuplicateKey(InvalidRequest):
     REASON = "DUPLICATE_KEY"
 
 
+class LockTargetsInvalid(InvalidRequest):
+    """A lock's targets are in a region without locks, or one is there twice or inside another."""
+
+    REASON = "LOCK_TARGETS_INVALID"
+
+
+class DurationInvalid(InvalidRequest):
+    """A time is outside its bounds, or finer than a millisecond."""
+
+    REASON = "DURATION_INVALID"
+
+
 class CredentialRequired(AccessRefused):
     """The call carries no credential."""
 
@@ -390,6 +514,77 @@ class RequestIdExpired(Refused):
     """The request id is older than the server remembers, or too far ahead of its time. Nothing was written."""
 
     REASON = "REQUEST_ID_EXPIRED"
+
+
+class SessionLost(Refused):
+    """The session ended, or never was; or nobody answered for so long that it may have ended. What it held is gone."""
+
+    REASON = "SESSION_LOST"
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self.facts.get("session_id", "")
+
+
+class LockLost(Refused):
+    """A lock is gone, or may be gone: lost, broken, over its longest hold, or released. Stop what you do under it.
+
+    Raised by the server for a dead fence (nothing was written), and by this library as soon as it can no longer be sure.
+    """
+
+    REASON = "LOCK_LOST"
+
+    @property
+    def lock_id(self) -> str:
+        """The lock."""
+        return self.facts.get("lock_id", "")
+
+    @property
+    def cause(self) -> LossCause:
+        """Why it is lost, as far as that is known."""
+        told = self.facts.get("cause", "")
+        return next((cause for cause in LossCause if cause == told), LossCause.UNKNOWN)
+
+    @property
+    def broken_by(self) -> str:
+        """The agent that broke it, if that is how it was lost."""
+        return self.facts.get("broken_by", "")
+
+    @property
+    def words(self) -> str:
+        """That agent's reason."""
+        return self.facts.get("words", "")
+
+
+class LockRequired(Refused):
+    """The region takes writes under a lock only, and no fence of the commit covers this path."""
+
+    REASON = "LOCK_REQUIRED"
+
+
+class LockShared(Refused):
+    """The path is under a shared lock of the caller's own, which forbids writes to its holders too."""
+
+    REASON = "LOCK_SHARED"
+
+
+class NotHolder(Refused):
+    """The fence, the session or the lock is somebody else's."""
+
+    REASON = "NOT_HOLDER"
+
+
+class LockOverlapsOwn(Refused):
+    """The session holds or waits for something that overlaps this already. A lock is not taken twice."""
+
+    REASON = "LOCK_OVERLAPS_OWN"
+
+
+class TooManyLocks(Refused):
+    """The session has as many locks and requests, or the board as many sessions or requests, as it may."""
+
+    REASON = "TOO_MANY_LOCKS"
 
 
 class TokenFromAnotherStore(HistoryLost):

@@ -11,6 +11,7 @@ from datetime import datetime  # noqa: TC003 - as above
 from typing import Any, TypeAlias
 
 _EPOCH = re.compile(r"[0-9a-f]{16}")
+_LOCK_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,3 +345,210 @@ class Reset:
 
 
 WatchItem: TypeAlias = EntryChange | SnapshotEntry | SnapshotComplete | Bookmark | Reset
+
+
+class LockMode(enum.StrEnum):
+    """What a lock permits."""
+
+    EXCLUSIVE = "exclusive"
+    """Its holder may write under it, and nobody else."""
+    SHARED = "shared"
+    """Nobody may write under it, its holder neither; other shared locks may stand beside it."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class LockScope(enum.StrEnum):
+    """How much of a path a lock takes."""
+
+    ENTRY = "entry"
+    """The entry at the path and nothing else."""
+    SUBTREE = "subtree"
+    """The entry at the path and everything below it."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class LockState(enum.StrEnum):
+    """Where a lock stands."""
+
+    HELD = "held"
+    """Its session lives and holds it."""
+    LOST = "lost"
+    """Its holder lost it without a release; its targets stay closed until its lock delay is over."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class SessionState(enum.StrEnum):
+    """How a session is, as far as its own client can tell."""
+
+    LIVE = "live"
+    """It was renewed not long ago."""
+    IN_JEOPARDY = "in jeopardy"
+    """Two thirds of its time have passed without an answered renewal, or a server said so. It may be lost soon."""
+    LOST = "lost"
+    """Its time is over without an answered renewal, or a server said so. What it held is lost, and it never comes back."""
+    CLOSED = "closed"
+    """It was closed, or not opened yet."""
+
+
+class LossCause(enum.StrEnum):
+    """Why a lock was lost, as the fact `cause` of `LockLost` tells it."""
+
+    SESSION_LOST = "session_lost"
+    """Its session was lost, or may have been: nobody answered for too long."""
+    SESSION_CLOSED = "session_closed"
+    """Its session was closed while the lock was in use."""
+    HELD_TOO_LONG = "held_too_long"
+    """Its longest hold is over."""
+    BROKEN = "broken"
+    """Somebody with the right to broke it."""
+    REFUSED = "refused"
+    """A server did not know its fence any more."""
+    UNKNOWN = "unknown"
+    """Nobody says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The proof of a grant, which goes with every write under the lock. Spelled `LOCK_ID:REVISION@EPOCH`."""
+
+    lock_id: str
+    revision: int
+    epoch: str
+
+    def __str__(self) -> str:
+        return f"{self.lock_id}:{self.revision}@{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Fence:
+        """Read the form that `str` gives; raises ValueError for anything else."""
+        lock_id, colon, grant = text.partition(":")
+        try:
+            revision = Revision.parse(grant)
+        except ValueError:
+            colon = ""
+        if not colon or not _LOCK_ID.fullmatch(lock_id):
+            raise ValueError(f"not a fence: {text!r}; one looks like {'0' * 32}:41@00c0ffee00c0ffee")
+        return cls(lock_id, revision.number, revision.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class LockTarget:
+    """A part of a board that a lock takes. An empty path takes the whole region."""
+
+    region: str
+    path: str = ""
+    scope: LockScope = LockScope.SUBTREE
+
+    def __str__(self) -> str:
+        place = f"{self.region}/{self.path}" if self.path else self.region
+        return place if self.scope is LockScope.ENTRY else f"{place}/**"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A session's leased right over some paths of a board, as everybody is told of it."""
+
+    id: str
+    session_id: str
+    agent: str
+    mode: LockMode
+    targets: tuple[LockTarget, ...]
+    """Those that the caller may read."""
+    purpose: str
+    """The holder's words. Empty where the caller may not read all of the lock's regions."""
+    grant_time: datetime
+    end_time: datetime | None
+    """When it ends at the latest, renewed or not."""
+    lock_delay_s: float
+    state: LockState
+    fence_revision: int
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """A request that waits in the queue."""
+
+    session_id: str
+    agent: str
+    mode: LockMode
+    targets: tuple[LockTarget, ...]
+    purpose: str
+    start_time: datetime
+    lock_id: str
+    """What the lock's id will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockListing:
+    """Who holds and who waits for what."""
+
+    locks: tuple[Lock, ...]
+    waits: tuple[LockWait, ...]
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Where a request for a lock stands in the queue."""
+
+    ahead: int
+    """How many requests that conflict with it stand before it."""
+    held_by: tuple[Lock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEdge:
+    """One step of a deadlock: an agent, and what it waits for. Empty where the caller may not know of it."""
+
+    agent: str
+    session_id: str
+    waits_for: tuple[LockTarget, ...]
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """An agent's session on a board, as everybody is told of it."""
+
+    id: str
+    agent: str
+    label: str
+    open_time: datetime
+    ttl_s: float
+    heartbeat_age_s: float | None
+    """How long ago it was renewed, where that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A session, what it holds, and what it waits for."""
+
+    session: SessionInfo
+    holds: tuple[Lock, ...]
+    waits: tuple[LockWait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostLock:
+    """A lock that ended without being released though its session lives."""
+
+    lock_id: str
+    cause: LossCause
+    broken_by: str
+    words: str
+    """What who broke it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Currency:
+    """Whether what a caller believes still holds."""
+
+    current: bool
+    """Every entry is still in the state that was given, and every fence is alive."""
+    stale_entries: tuple[EntryKey, ...]
+    lost_fences: tuple[Fence, ...]
+    token: str

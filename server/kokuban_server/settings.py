@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from kokuban_server.core import limits
+from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import InvalidRequest
 
@@ -62,6 +63,11 @@ class Settings(BaseSettings):
     listen: str = Field(default="127.0.0.1:7420", description="host:port to listen on; port 0 takes any that is free")
     boards: Annotated[list[str], NoDecode] = Field(
         default=["main"], description="boards that the development identity makes on first use"
+    )
+    lock_policies: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="what regions ask of writes: REGION=POLICY or KIND:*=POLICY with if_locked (the default), required"
+        " (every write under a lock) or off; the same for all servers of a store",
     )
     reflection: bool = Field(default=False, description="answer gRPC server reflection")
     drain_grace_s: float = Field(
@@ -117,10 +123,20 @@ class Settings(BaseSettings):
             return store
         raise ValueError("is not sqlite:FOLDER, etcd://HOST:PORT or memory:")
 
-    @field_validator("boards", mode="before")
+    @field_validator("boards", "lock_policies", mode="before")
     @classmethod
-    def _boards(cls, boards: object) -> object:
-        return [name.strip() for name in boards.split(",")] if isinstance(boards, str) else boards
+    def _separated(cls, names: object, info: ValidationInfo) -> object:
+        if not isinstance(names, str):
+            return names
+        separated = [name.strip() for name in names.split(",")]
+        # No policy at all is as good as any; an empty board's name is refused where names are.
+        return [name for name in separated if name] if info.field_name == "lock_policies" else separated
+
+    @field_validator("lock_policies")
+    @classmethod
+    def _lock_policies(cls, texts: list[str]) -> list[str]:
+        LockPolicies.parse(texts)
+        return texts
 
     @field_validator("boards")
     @classmethod

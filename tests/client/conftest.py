@@ -40,3 +40,17 @@ def region(request: pytest.FixtureRequest) -> str:
     """A shared region of the test's own, so that tests on one server do not meet."""
     name = "".join(character if character.isalnum() else "-" for character in request.node.name)
     return f"shared:{request.node.path.stem}-{name}"
+
+
+@pytest.fixture
+async def their_board(server: ServerProcess) -> AsyncIterator[kokuban_client.Board]:
+    """The same board, as another agent sees it."""
+    async with kokuban_client.connect(server.address, agent="writer-2") as client:
+        yield client.board("main")
+
+
+@pytest.fixture
+async def supervisors_board(server: ServerProcess) -> AsyncIterator[kokuban_client.Board]:
+    """The same board, as one with the right to break locks sees it."""
+    async with kokuban_client.connect(server.address, agent="boss", roles=["member", "supervisor"]) as client:
+        yield client.board("main")

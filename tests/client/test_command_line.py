@@ -46,7 +46,7 @@ class Answer:
 def kokuban(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Answer]:
-    for name in ("KOKUBAN_ROLES", "KOKUBAN_BOARD", "KOKUBAN_TIMEOUT", "KOKUBAN_JSON"):
+    for name in ("KOKUBAN_ROLES", "KOKUBAN_BOARD", "KOKUBAN_TIMEOUT", "KOKUBAN_JSON", "KOKUBAN_FENCE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
     monkeypatch.setenv("KOKUBAN_AGENT", "me")
@@ -160,14 +160,23 @@ def test_the_exit_codes_are_these() -> None:
         "refused": 5,
         "unavailable": 6,
         "outcome unknown": 7,
+        "lock lost": 8,
     }
     expected = {
         errors.RevisionMismatch: 3,
         errors.AlreadyExists: 3,
         errors.Contended: 3,
+        errors.LockedByOther: 3,
+        errors.LockWaitExpired: 3,
+        errors.Deadlock: 3,
+        errors.NothingToClaim: 3,
         errors.NotFound: 4,
         errors.ValueTooLarge: 5,
         errors.WriteForbidden: 5,
+        errors.LockShared: 5,
+        errors.NotHolder: 5,
+        errors.LockLost: 8,
+        errors.SessionLost: 8,
         errors.HistoryCompacted: 5,
         errors.StoreUnavailable: 6,
         errors.Unreachable: 6,

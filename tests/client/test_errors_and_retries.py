@@ -9,7 +9,8 @@ import pytest
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from kokuban_client import Revision, _wire, errors
+from kokuban.v1 import lock_pb2
+from kokuban_client import LockScope, LockTarget, LossCause, Revision, WaitEdge, _wire, errors
 from kokuban_client._calls import _verdict
 from kokuban_client._retry import Backoff, Deadline, delay_s, leaves_doubt, may_repeat
 
@@ -88,6 +89,58 @@ def test_LU_07_a_conflict_tells_who_won() -> None:
     assert error.winner_agent == "writer-2"
     assert error.winner_time == datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
     assert errors.Conflict("m").actual is None
+
+
+def test_a_refusal_for_a_lock_tells_who_holds_it_and_why() -> None:
+    facts = {
+        "region": "shared:plan",
+        "path": "task_1",
+        "lock_id": "ab" * 16,
+        "holder_agent": "planner",
+        "holder_session": "cd" * 16,
+        "holder_traceparent": "00-t",
+        "mode": "EXCLUSIVE",
+        "purpose": "restructure the plan",
+        "since_ms": "1700000000123",
+        "state": "QUEUED",
+        "waited_ms": "5000",
+    }
+    for reason in ("LOCKED_BY_OTHER", "LOCK_WAIT_EXPIRED"):
+        error = errors.error_for("FAILED_PRECONDITION", "m", reason=reason, facts=facts)
+        assert isinstance(error, errors.LockConflict)
+        assert (error.region, error.path, error.lock_id) == ("shared:plan", "task_1", "ab" * 16)
+        assert (error.holder_agent, error.holder_session, error.holder_traceparent) == ("planner", "cd" * 16, "00-t")
+        assert (error.mode, error.purpose, error.state) == ("exclusive", "restructure the plan", "queued")
+        assert error.since == datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
+    assert isinstance(error, errors.LockWaitExpired)
+    assert error.waited_s == 5.0
+    nothing = errors.NothingToClaim("m", facts={"missing": "1", "locked": "3"})
+    assert (nothing.missing, nothing.locked) == (1, 3)
+    unknown = errors.LockedByOther("m")
+    assert (unknown.holder_agent, unknown.since, unknown.state) == ("", None, "")
+    assert errors.LockLost("m", facts={"cause": "broken"}).cause is LossCause.BROKEN
+    assert errors.LockLost("m", facts={"cause": "of tomorrow"}).cause is LossCause.UNKNOWN
+
+
+def test_a_deadlock_names_its_circle_also_between_processes() -> None:
+    target = lock_pb2.LockTarget(region="shared:plan", path="a", scope=lock_pb2.LOCK_SCOPE_ENTRY)
+    edges = [
+        lock_pb2.WaitEdge(agent="one", session_id="s1", waits_for=[target], purpose="why"),
+        lock_pb2.WaitEdge(),  # of which the caller may know nothing
+    ]
+    cycle = any_pb2.Any()
+    cycle.Pack(lock_pb2.DeadlockCycle(edges=edges, length=2))
+    status = status_pb2.Status.FromString(packed("DEADLOCK", length="2", agents="one"))
+    status.details.append(cycle)
+    error = _wire.error_of(FailedCall(grpc.StatusCode.ABORTED, status.SerializeToString()))
+    assert isinstance(error, errors.Deadlock)
+    for one in (error, pickle.loads(pickle.dumps(error))):  # noqa: S301 - our own bytes
+        assert one.cycle == (
+            WaitEdge("one", "s1", (LockTarget("shared:plan", "a", LockScope.ENTRY),), "why"),
+            WaitEdge("", "", (), ""),
+        )
+        assert one.length == 2
+    assert errors.Deadlock("m").length == 0
 
 
 def test_an_error_survives_the_way_between_processes() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kokuban_client import KEEP, Binary, Freshness, Json, Revision, Text, _wire
+from kokuban_client import KEEP, Binary, Fence, Freshness, Json, LockScope, LockTarget, Revision, Text, _wire
 from kokuban_client.types import Consistency, content_of, json_text
 
 EPOCH = "00c0ffee00c0ffee"
@@ -121,3 +121,30 @@ def test_a_session_reads_at_its_own_last_write(consistency: Consistency, carried
 )
 def test_json_comes_back_as_it_was(value: object) -> None:
     assert Json(json_text(value)).parse() == value
+
+
+def test_a_fence_is_spelled_and_read_back() -> None:
+    fence = Fence("0a" * 16, 41, "00c0ffee00c0ffee")
+    assert str(fence) == f"{'0a' * 16}:41@00c0ffee00c0ffee"
+    assert Fence.parse(str(fence)) == fence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "41@00c0ffee00c0ffee",
+        f"{'0a' * 16}:41",
+        f"{'0A' * 16}:41@00c0ffee00c0ffee",
+        f"{'0a' * 15}:41@00c0ffee00c0ffee",
+    ],
+)
+def test_what_is_no_fence_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a fence"):
+        Fence.parse(text)
+
+
+def test_a_part_of_a_board_is_spelled_as_people_would() -> None:
+    assert str(LockTarget("shared:plan")) == "shared:plan/**"
+    assert str(LockTarget("shared:plan", "a")) == "shared:plan/a/**"
+    assert str(LockTarget("shared:plan", "a", LockScope.ENTRY)) == "shared:plan/a"

@@ -20,7 +20,11 @@ Files = list[descriptor_pb2.FileDescriptorProto]
 WITHOUT_BOARD = {"GetStatusRequest", "CompactRequest"}
 # Carry a whole request or answer of another method, which has the board and the token.
 ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
-STANDARD_VERBS = ("Get", "BatchGet", "List", "Watch", "Commit", "Compact")
+# Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
+WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
+VERBS_OF_THE_BOARD = ("Get", "BatchGet", "List", "Watch", "Commit", "Compact", "Check")
+VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
+DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "wait", "waited", "hold_max"}
 
 
 def methods(api: Files) -> Iterator[tuple[str, Method]]:
@@ -56,6 +60,17 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "BoardService.ListEntries",
         "BoardService.ListRevisions",
         "BoardService.Watch",
+        "BoardService.CheckCurrent",
+        "SessionService.OpenSession",
+        "SessionService.KeepAlive",
+        "SessionService.CloseSession",
+        "SessionService.ListSessions",
+        "LockService.AcquireLock",
+        "LockService.ClaimEntry",
+        "LockService.DowngradeLock",
+        "LockService.ReleaseLock",
+        "LockService.ListLocks",
+        "LockService.BreakLock",
         "AdminService.GetStatus",
         "AdminService.Compact",
     }
@@ -82,7 +97,7 @@ def test_every_method_says_what_it_does(api: Files, comments: dict[str, str]) ->
 def test_a_method_is_a_verb_with_its_own_request_and_response(api: Files) -> None:
     """AIP-131 to 136. Requests and responses are shared by no two methods, so that each can grow alone."""
     for service, method in methods(api):
-        assert method.name.startswith(STANDARD_VERBS), (service, method.name)
+        assert method.name.startswith(VERBS_OF_THE_BOARD + VERBS_OF_LOCKS), (service, method.name)
         assert request_of(api, method).name == f"{method.name}Request"
         assert response_of(api, method).name == f"{method.name}Response"
 
@@ -108,7 +123,7 @@ def test_no_request_says_who_is_calling(api: Files) -> None:
 def test_every_answer_has_a_token(api: Files) -> None:
     for _, method in methods(api):
         response = response_of(api, method)
-        if response.name not in ENVELOPES:
+        if response.name not in ENVELOPES | WITHOUT_TOKEN:
             assert fields(response)["token"].type == Field.TYPE_STRING, response.name
 
 
@@ -126,8 +141,9 @@ def test_paging_comes_whole(api: Files) -> None:
 
 
 def test_a_write_has_a_request_id(api: Files) -> None:
-    """AIP-155."""
-    assert fields(messages(api)["CommitRequest"])["request_id"].type == Field.TYPE_STRING
+    """AIP-155. What releases, downgrades or closes is the same however often it is done, and a break is told by its lock."""
+    for name in ("CommitRequest", "OpenSessionRequest", "AcquireLockRequest", "ClaimEntryRequest"):
+        assert fields(messages(api)[name])["request_id"].type == Field.TYPE_STRING
 
 
 def test_a_mutation_says_what_its_writer_believes_or_commutes(api: Files) -> None:
@@ -135,6 +151,9 @@ def test_a_mutation_says_what_its_writer_believes_or_commutes(api: Files) -> Non
     for field in messages(api)["Mutation"].field:
         name = field.type_name.rsplit(".", 1)[-1]
         mutation = fields(messages(api)[name])
+        if name == "ReleaseLock":  # writes no entry; its belief is the fence
+            assert set(mutation) == {"fence"}
+            continue
         assert mutation["key"].number == 1, name
         assert ("precondition" in mutation) == (name not in commuting), name
 
@@ -146,7 +165,7 @@ def test_times_and_durations_are_typed_and_named_for_what_they_are(api: Files) -
             is_time = field.type_name == ".google.protobuf.Timestamp"
             assert field.name.endswith("_time") == is_time, (name, field.name)
             if field.type_name == ".google.protobuf.Duration":
-                assert field.name == "ttl", (name, field.name)
+                assert field.name in DURATIONS, (name, field.name)
 
 
 def test_names_are_whole_words_in_one_spelling(api: Files) -> None:
@@ -159,6 +178,9 @@ def test_names_are_whole_words_in_one_spelling(api: Files) -> None:
         for field in message.field:
             assert re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", field.name), (name, field.name)
             allowed = name == "GetStatusResponse" and field.name in {"server_version", "store_version"}
+            allowed = (
+                allowed or field.type_name == ".kokuban.v1.LockScope"
+            )  # of a path; a read scope is called so in full
             assert allowed or not foreign.search(field.name), (name, field.name)
 
 
@@ -166,7 +188,7 @@ def test_repeated_fields_are_plural_and_single_ones_are_not_lists(api: Files) ->
     """AIP-140."""
     for name, message in messages(api).items():
         for field in message.field:
-            if field.label == Field.LABEL_REPEATED and not field.name.startswith("missing"):
+            if field.label == Field.LABEL_REPEATED and not field.name.startswith(("missing", "waits_for", "held_by")):
                 assert field.name.endswith("s") or field.name == "metadata", (name, field.name)
 
 

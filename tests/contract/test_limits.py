@@ -71,6 +71,32 @@ TOLD = [
     ("STORE_HISTORY_MS", 3_600_000, "BoardService.Watch", "{} hour"),
     ("WATCH_BUFFER_EVENTS_MAX", 1, "BoardService.Watch", "{:,} changes"),
     ("WATCH_BUFFER_BYTES_MAX", 1024 * 1024, "BoardService.Watch", "{} MiB"),
+    ("SESSION_TTL_MS_MIN", 1000, "OpenSessionRequest.ttl", "{} seconds to"),
+    ("SESSION_TTL_MS_MAX", 3_600_000, "OpenSessionRequest.ttl", "to {} hour"),
+    ("SESSION_LABEL_BYTES_MAX", 1, "Session.label", "At most {} bytes"),
+    ("SESSION_LABEL_BYTES_MAX", 1, "OpenSessionRequest.label", "At most {} bytes"),
+    ("SESSIONS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TOO_MANY_LOCKS", "{} sessions"),
+    ("SESSION_PAGE_ENTRIES_MAX", 1, "ListSessionsRequest.page_size", "up to {}"),
+    ("LOCK_TARGETS_MAX", 1, "AcquireLockRequest.targets", "1 to {}"),
+    ("LOCK_PURPOSE_BYTES_MAX", 1, "AcquireLockRequest.purpose", "1 to {} bytes"),
+    ("LOCK_PURPOSE_BYTES_MAX", 1, "ClaimEntryRequest.purpose", "1 to {} bytes"),
+    ("LOCK_WAIT_MS_MAX", 3_600_000, "AcquireLockRequest.wait", "up to {} hour"),
+    ("LOCK_HOLD_MS_MIN", 1000, "AcquireLockRequest.hold_max", "{} second to"),
+    ("LOCK_HOLD_MS_MAX", 3_600_000, "AcquireLockRequest.hold_max", "to {} hours"),
+    ("LOCK_DELAY_MS_DEFAULT", 1000, "AcquireLockRequest.lock_delay", "Not given: {} second"),
+    ("LOCK_DELAY_MS_MAX", 1000, "AcquireLockRequest.lock_delay", "0 to {} seconds"),
+    ("LOCKS_OF_SESSION_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TOO_MANY_LOCKS", "The session has {} locks"),
+    ("WAITS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TOO_MANY_LOCKS", "the board {} requests that wait"),
+    ("LOCKS_SHOWN_ENTRIES_MAX", 1, "LockQueued.held_by", "at most {}"),
+    ("CLAIM_CANDIDATES_ENTRIES_MAX", 1, "ClaimEntryRequest.candidates", "1 to {}"),
+    ("CYCLE_ENTRIES_MAX", 1, "DeadlockCycle.edges", "At most {}"),
+    ("FENCES_ENTRIES_MAX", 1, "CommitRequest.fences", "at most {}"),
+    ("FENCES_ENTRIES_MAX", 1, "CheckCurrentRequest.fences", "at most {}"),
+    ("BATCH_KEYS_MAX", 1, "CheckCurrentRequest.entries", "at most {}"),
+    ("WAIT_ADOPTED_S_MAX", 1, "LockService.AcquireLock", "within {:.0f} seconds"),
+    ("PAGE_ENTRIES_MAX", 1, "ListLocksRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListLocksRequest.page_size", "0 means {}."),
+    ("REASON_BYTES_MAX", 1, "BreakLockRequest.reason", "1 to {} bytes"),
 ]
 
 # Bounds of the server's own work: no request can be refused for them, so no client can act on them.
@@ -79,6 +105,7 @@ INSIDE = {
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway
     "WATCH_MESSAGE_BYTES_MAX",  # changes are spread over several messages
+    "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }
 

@@ -114,6 +114,9 @@ def facts_named_in(kind: type[Refusal]) -> set[str]:
         "str": "x",
         "Winner | None": refusals.Winner("a", "r", 1, "t"),
         "Winner": refusals.Winner("a", "r", 1, "t"),
+        "Holder": (holder := refusals.Holder("r", "p", "l", "a", "s", "m", "HELD", "p", 1, "t")),
+        "Holder | None": holder,
+        "tuple[CycleEdge, ...]": (refusals.CycleEdge("a", "s", (), "p"),),
     }
     parameters = inspect.signature(kind).parameters
     arguments = {name: everything[parameter.annotation] for name, parameter in parameters.items()}

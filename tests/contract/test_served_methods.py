@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
 
@@ -20,9 +21,10 @@ FORM: dict[tuple[bool, bool], type[Method]] = {
 }
 
 
-@pytest.mark.parametrize("servicer", [BoardService, AdminService])
+@pytest.mark.parametrize("servicer", [BoardService, SessionService, LockService, AdminService])
 def test_every_method_of_a_service_is_served_as_described(
-    api: list[descriptor_pb2.FileDescriptorProto], servicer: type[BoardService | AdminService]
+    api: list[descriptor_pb2.FileDescriptorProto],
+    servicer: type[BoardService | SessionService | LockService | AdminService],
 ) -> None:
     (service,) = (service for file in api for service in file.service if service.name == servicer.__name__)
     described = {method.name: FORM[method.client_streaming, method.server_streaming] for method in service.method}
@@ -31,4 +33,9 @@ def test_every_method_of_a_service_is_served_as_described(
 
 
 def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) -> None:
-    assert {service.name for file in api for service in file.service} == {"BoardService", "AdminService"}
+    assert {service.name for file in api for service in file.service} == {
+        "BoardService",
+        "SessionService",
+        "LockService",
+        "AdminService",
+    }

@@ -150,7 +150,7 @@ class _Log:
         if operation is None or operation.agent != act.agent:
             self._wrong(head, after.revision, f"made by {act}, which nobody asked for")
             return None
-        mutation = {head_of(key): wanted for key, wanted in operation.request.mutations}[head]
+        mutation = {head_of(key): wanted for key, wanted, _ in operation.request.mutations}[head]
         self._check_precondition(head, after.revision, mutation, live)
         for key, belief in operation.request.beliefs:
             believed = states.get(head_of(key))
@@ -246,7 +246,7 @@ def _judge_operation(operation: Operation, log: _Log, problems: list[str]) -> No
     """Check that a request was applied wholly and once or not at all, as its agent was told."""
     request = operation.request
     made = log.applied.get(request.request_id, [])
-    wanted = {head_of(key) for key, _ in request.mutations}
+    wanted = {head_of(key) for key, _, _ in request.mutations}
     if made and (
         {head for head, _ in made} != wanted or len(made) != len(wanted) or len({s.revision for _, s in made}) != 1
     ):
@@ -272,7 +272,7 @@ def _faults_of_answer(operation: Operation, answer: Committed, states: dict[byte
     first = operation.answers[0][0]
     if answer._replace(replayed=False) != first._replace(replayed=False):
         yield f"{request.request_id} was answered {first} and {answer}"
-    for (key, mutation), outcome in zip(request.mutations, answer.outcomes, strict=True):
+    for (key, mutation, _), outcome in zip(request.mutations, answer.outcomes, strict=True):
         state = states[head_of(key)]
         if (state.revision, state.record.sequence) != (answer.revision, outcome.sequence):
             yield f"{request.request_id} was answered {answer}, and made {state}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kokuban_server.app.commits import CommitRequest, Committed
 from kokuban_server.app.reads import AskAtLeast, AskLocal, AskSnapshot, AskStrong
@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from kokuban_server.app.watches import WatchStart
     from kokuban_server.core.commit import Mutation
     from kokuban_server.core.names import Region
+    from tests.simulation.journal import Journal
     from tests.simulation.simulated_replica import SimulatedReplica
+    from tests.simulation.simulated_store import RecordedStore
     from tests.simulation.simulation import World
 
 TENANT = "dev"
@@ -77,10 +79,29 @@ def _number(value: int) -> Value:
     return Value(Form.JSON, str(value))
 
 
-class Caller:
+class Scene(Protocol):
+    """What every simulated agent finds around it."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def store(self) -> RecordedStore: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def replicas(self) -> list[SimulatedReplica]: ...
+
+
+_S = TypeVar("_S", bound=Scene)
+
+
+class Caller(Generic[_S]):
     """What every simulated agent has: a name, a seed, and what it remembers."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: _S, name: str) -> None:
         self.world = world
         self.name = name
         self.random = random.Random(f"{world.seed}/{name}")
@@ -105,8 +126,11 @@ class Caller:
     def deadline(self) -> float:
         return asyncio.get_running_loop().time() + _DEADLINE_S
 
+    def _replica(self) -> SimulatedReplica:
+        return self.random.choice(self.world.replicas)
 
-class Agent(Caller):
+
+class Agent(Caller["World"]):
     """Writes and reads."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -146,8 +170,9 @@ class Agent(Caller):
         self._ids += 1
         now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000) + self.world.off_by_ms
         request_id = f"{self.name}-{self._ids}"
-        digest = self.world.replicas[0].commits.digest(repr((mutations, beliefs)).encode())
-        return CommitRequest(BOARD, request_id, now_ms, digest, tuple(beliefs), tuple(mutations), "", "", "")
+        digest = self.world.replicas[0].request_ids.digest(repr((mutations, beliefs)).encode())
+        placed = tuple((key, mutation, place) for place, (key, mutation) in enumerate(mutations))
+        return CommitRequest(BOARD, request_id, now_ms, digest, tuple(beliefs), placed, "", "", "")
 
     async def commit(
         self, *mutations: tuple[EntryKey, Mutation], beliefs: Sequence[tuple[EntryKey, At]] = ()
@@ -183,9 +208,6 @@ class Agent(Caller):
             self._known.update({key: operation.answers[0][0].revision for key, _ in mutations})
         self.say(f"commit {request.request_id} {operation.fate.value}")
         return operation
-
-    def _replica(self) -> SimulatedReplica:
-        return self.random.choice(self.world.replicas)
 
     async def _send(self, operation: Operation, replica: SimulatedReplica) -> Committed | Refusal | None:
         """Send the request once; give the answer, or nothing if there was none."""
@@ -444,7 +466,7 @@ class Agent(Caller):
                 return states
 
 
-class Watcher(Caller):
+class Watcher(Caller["World"]):
     """Watches, and begins again where it was whenever a watch ends."""
 
     def __init__(self, world: World, name: str, targets: Sequence[tuple[Region, str]]) -> None:

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kokuban_server.app.access import Access
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.heads import Heads
+from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.lock_guards import LockGuards
+from kokuban_server.app.lock_mirror import LockMirror
+from kokuban_server.app.lock_requests import LockRequests
+from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.presence import Presence
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.core import limits
+from kokuban_server.core.access import LockPolicies
 from tests.simulation.simulated_store import FaultyStore
 
 if TYPE_CHECKING:
@@ -50,13 +60,32 @@ class Tuning(NamedTuple):
     cache_bytes: int
     watch_events: int
     upkeep_interval_s: float
+    lock_policies: tuple[str, ...] = ()
+
+
+class Parts(NamedTuple):
+    """The parts of a server that a broken one has its own of."""
+
+    mirror: type[LockMirror] = LockMirror
+    mirrored_store: type[MirroredStore] = MirroredStore
+    lock_guards: type[LockGuards] = LockGuards
+
+
+SOUND = Parts()
 
 
 class SimulatedReplica:
     """One life of a server."""
 
     def __init__(
-        self, name: str, store: RecordedStore, off_by_ms: int, seed: str, weather: Weather, tuning: Tuning
+        self,
+        name: str,
+        store: RecordedStore,
+        off_by_ms: int,
+        seed: str,
+        weather: Weather,
+        tuning: Tuning,
+        parts: Parts = SOUND,
     ) -> None:
         self.name = name
         self.is_dead = False
@@ -66,23 +95,42 @@ class SimulatedReplica:
         self.clock = SimulatedClock(off_by_ms)
         self.store = way = FaultyStore(store, self.clock, f"{seed}/{name}", weather)
         self.time = StoreTime(way, self.clock)
-        access = Access(way, self.clock, frozenset({BOARD}))
+        access = Access(way, self.clock, frozenset({BOARD}), LockPolicies.parse(tuning.lock_policies))
+        self.request_ids = request_ids = RequestIds(self.time, _DIGEST_KEY, tuning.window_ms)
+        self.mirror = mirror = parts.mirror(way)
+        self.presence = Presence(way, self.time, name)
+        mirrored = parts.mirrored_store(way, mirror)
+        self.lock_requests = LockRequests(mirrored, access, self.time, request_ids, self.presence)
+        self.held_locks = HeldLocks(mirrored, access, self.time, self.lock_requests)
+        self.sessions = Sessions(way, access, self.time, mirror, request_ids)
+        self.lock_upkeep = LockUpkeep(way, self.time, mirror, self._complain, name, self.lock_requests.keeps)
+        guards = parts.lock_guards(mirror, access, self.time)
         heads = Heads(tuning.cache_bytes)
-        self.commits = Commits(way, access, heads, self.time, _DIGEST_KEY, tuning.window_ms)
+        self.commits = Commits(way, access, heads, self.time, request_ids, guards, mirror)
         self.reads = Reads(way, access, self.time)
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         self.upkeep = Upkeep(
             way,
             self.time,
             name,
-            lambda job, fault: self.complaints.append(f"{job}: {fault!r}"),
+            self._complain,
             interval_s=tuning.upkeep_interval_s,
             request_id_window_ms=tuning.window_ms,
             store_history_ms=tuning.store_history_ms,
         )
 
+    def _complain(self, job: str, fault: Exception) -> None:
+        self.complaints.append(f"{job}: {fault!r}")
+
     def start(self) -> None:
         self.spawn(self.upkeep.run(), f"{self.name}/upkeep")
+        self.spawn(self.lock_upkeep.run(), f"{self.name}/lock-upkeep")
+
+    def drain(self) -> None:
+        """Have the streams end, as a server does that was asked to stop."""
+        self.watches.drain()
+        self.sessions.draining.set()
+        self.lock_requests.drain()
 
     def spawn(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Run something as a part of this server: it, and every task it starts, dies with it."""
@@ -113,6 +161,8 @@ class SimulatedReplica:
         )  # for those that are given none; asyncio's own names go on from run to run
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        if self.is_dead:  # what its dying tasks still begin
+            task.cancel()
 
     def die(self) -> None:
         """End every task of the server, wherever it waits."""

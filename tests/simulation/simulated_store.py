@@ -46,10 +46,11 @@ class WritersClock:
 
 
 class Applied(NamedTuple):
-    """One event of the store's log, and the store time that the guards of its commit were judged by."""
+    """One event of the store's log, the store time that the guards of its commit were judged by, and the virtual time."""
 
     event: Event
     judged_at_ms: int
+    at_s: float
 
 
 class RecordedStore(MemoryStore):
@@ -61,6 +62,7 @@ class RecordedStore(MemoryStore):
         self.log: list[Applied] = []
         self.peak_time_ms = 0
         """The latest that store time has ever been."""
+        self._logged = 0
 
     @property
     def present(self) -> int:
@@ -74,19 +76,47 @@ class RecordedStore(MemoryStore):
 
     async def _send(self, batch: Sequence[ChangeSet]) -> Sequence[Answer]:
         judged_at_ms = self._store_time_ms
-        logged = self._history.revision
         answers = await super()._send(batch)
-        self._note(logged, judged_at_ms)
+        self._note(judged_at_ms)
         return answers
 
-    def _note(self, logged: int, judged_at_ms: int) -> None:
+    def _end_leases(self, leases: Sequence[int]) -> None:
+        super()._end_leases(leases)
+        self._note(self._store_time_ms)
+
+    def _note(self, judged_at_ms: int) -> None:
+        at_s = asyncio.get_running_loop().time()
         fresh = []
         for event in reversed(self._history.events):
-            if event.revision <= logged:
+            if event.revision <= self._logged:
                 break
-            fresh.append(Applied(event, judged_at_ms))
+            fresh.append(Applied(event, judged_at_ms, at_s))
         self.log.extend(reversed(fresh))
+        self._logged = self._history.revision
         self.peak_time_ms = max(self.peak_time_ms, self._store_time_ms)
+
+    # What a store's own life does to leases.
+
+    def change_leader(self) -> None:
+        """Begin every lease's time anew, as a new leader does that does not know how old they are."""
+        self._collect_lapsed()
+        now_s = self._now_s()
+        self._leases = {lease: (ttl_ms, now_s + ttl_ms / 1000) for lease, (ttl_ms, _) in self._leases.items()}
+        self._set_timer()
+
+    def lose_lease(self, lease: int) -> None:
+        """End a lease before its time, as a leader does that was deposed without knowing it."""
+        self._end_leases([lease])
+
+    def hanging(self) -> set[int]:
+        """Give the leases on which something hangs."""
+        heads = [self._history.head(key) for key in self._history._keys]
+        return {head.lease for head in heads if head.lease is not None}
+
+    @property
+    def leases(self) -> frozenset[int]:
+        """Every lease that lives."""
+        return frozenset(self._leases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +268,9 @@ class FaultyStore:
 
     async def renew_lease(self, lease: int, deadline_s: float) -> int:
         return await self._ask(self._fate(), deadline_s, lambda: self._store.renew_lease(lease, _FOR_EVER_S))
+
+    async def lease_left(self, lease: int, deadline_s: float) -> int:
+        return await self._ask(self._fate(), deadline_s, lambda: self._store.lease_left(lease, _FOR_EVER_S))
 
     async def revoke_lease(self, lease: int, deadline_s: float) -> None:
         await self._ask(self._fate(), deadline_s, lambda: self._store.revoke_lease(lease, _FOR_EVER_S))

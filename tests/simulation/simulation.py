@@ -110,7 +110,7 @@ class World:
             place = self.random.randrange(len(self.replicas))
             old = self.replicas[place]
             if self.random.random() < 0.3:
-                old.watches.drain()
+                old.drain()
                 await asyncio.sleep(0.05)
             old.die()
             self.crashes += 1
@@ -148,10 +148,10 @@ class World:
         async with asyncio.TaskGroup() as group:
             for agent in agents:
                 group.create_task(agent.work(_TURNS), name=agent.name)
-        await _ended(background[len(watchers) :])
+        await ended(background[len(watchers) :])
         await self._calm_down()
         await self._watchers_catch_up(watchers)
-        await _ended(background[: len(watchers)])
+        await ended(background[: len(watchers)])
         await self._compare_history(agents[0])
         await self._check_reminders()
         if self.seed % 4 == 0:
@@ -275,7 +275,8 @@ def _gist(seen: Seen) -> tuple[int, int, EntryState]:
     return seen.revision, seen.record.sequence, seen.record.state
 
 
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+async def ended(tasks: list[asyncio.Task[None]]) -> None:
+    """End tasks that go on for ever."""
     for task in tasks:
         task.cancel()
     for task in tasks:

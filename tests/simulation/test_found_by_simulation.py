@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kokuban_server.app.commits import CommitRequest
+from kokuban_server.app.heads import Heads
+from kokuban_server.app.lock_asked import Asked, Granted, LockRequest
+from kokuban_server.app.lock_views import Sight
 from kokuban_server.app.reads import AskStrong
 from kokuban_server.app.watches import StartNow, StartSnapshot
-from kokuban_server.core import limits
+from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal, Role
 from kokuban_server.core.commit import MustNotExist, Put, TimeToLive, Unconditional
 from kokuban_server.core.entry import EntryState, Form, Value
+from kokuban_server.core.locks import Mode
 from kokuban_server.core.names import EntryKey, parse_region
 from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable, WatchGap
 from kokuban_server.core.revision import revision_of
-from kokuban_server.ports.board_store import STRONG
+from kokuban_server.ports.board_store import STRONG, WatchBatch
 from kokuban_server.records.codec import decode_entry
 from tests.simulation.broken_stores import LosesEvents
+from tests.simulation.lock_stories import Player, held_back, until
 from tests.simulation.simulated_agents import head_of
 from tests.simulation.simulated_replica import BOARD, START_MS, SimulatedReplica, Tuning, adopting_task
 from tests.simulation.simulated_store import FaultyStore, RecordedStore, Weather
 from tests.simulation.virtual_time import Deadlock, run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from kokuban_server.app.commits import Committed
     from kokuban_server.app.watches import WatchPart
     from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.ports.board_store import Consistency, Cut
+    from tests.simulation.simulated_replica import SimulatedClock
 
 TASK = parse_region("task:t1")
 KEY = EntryKey(TASK, "entry")
@@ -49,7 +58,7 @@ def _deadline() -> float:
 
 async def _put(server: SimulatedReplica, number: int, put: Put, key: EntryKey = KEY) -> Committed:
     now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000)
-    request = CommitRequest(BOARD, f"request-{number}", now_ms, b"%d" % number, (), ((key, put),), "", "", "")
+    request = CommitRequest(BOARD, f"request-{number}", now_ms, b"%d" % number, (), ((key, put, 0),), "", "", "")
     return await server.commits.commit(WRITER, request, _deadline())
 
 
@@ -199,3 +208,131 @@ def test_a_created_entry_is_free_again_only_by_store_time() -> None:
         assert (await _put(slow, 2, again)).outcomes[0].sequence == 2
 
     _in_virtual_time(main)
+
+
+# With locks.
+
+
+def test_a_circle_that_stands_only_in_an_old_picture_is_no_deadlock() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        here, there = _server(store), _server(store)
+        here.presence.server_id, there.presence.server_id = "here", "there"
+        gate = held_back(here, store)
+        victim, other = Player(here, "victim"), Player(there, "other")
+        await victim.open()
+        await other.open()
+        left = await victim.take("left")
+        right = await other.take("right")
+        waiting = asyncio.create_task(other.take("left"))
+        await until(lambda: bool(here.mirror.picture(keys.board_prefix("dev", BOARD)).waits))
+        gate.clear()
+        await other.let_go(right)
+        asking = asyncio.create_task(victim.take("right"))  # which here is still taken for the other's
+        await asyncio.sleep(0.4)
+        assert not asking.done()
+        gate.set()
+        await asking
+        await victim.let_go(left)
+        await waiting
+        for server in (here, there):
+            server.die()
+
+    _in_virtual_time(main)
+
+
+class _OneChangeDuringRead(FaultyStore):
+    """Once it is shut, brings nothing through its watches but one change while the answer of a read is on its way."""
+
+    def __init__(self, store: RecordedStore, clock: SimulatedClock) -> None:
+        super().__init__(store, clock, "seed", FAIR)
+        self.is_shut = False
+        self._passes = asyncio.Semaphore(0)
+
+    async def watch(self, prefixes: Sequence[bytes], after_revision: int) -> AsyncGenerator[WatchBatch, None]:
+        async for batch in super().watch(prefixes, after_revision):
+            for revision, events in groupby(batch.events, key=lambda event: event.revision):
+                if self.is_shut:
+                    await self._passes.acquire()
+                yield WatchBatch(revision, tuple(events))
+
+    async def read(self, keys: Sequence[bytes], consistency: Consistency, deadline_s: float) -> Cut:
+        cut = await super().read(keys, consistency, deadline_s)
+        if self.is_shut:
+            self._passes.release()
+            await asyncio.sleep(0.2)
+        return cut
+
+
+def test_nobody_is_refused_for_a_lock_of_which_the_watch_tells_when_it_is_long_released() -> None:
+    async def main() -> None:
+        store = RecordedStore()
+        here, there = _server(store), _server(store)
+        here.commits._store = here.mirror._store = way = _OneChangeDuringRead(store, here.clock)
+        holder = Player(there, "holder")
+        await holder.open()
+        await _put(here, 1, _text("one"))
+        way.is_shut = True
+        await holder.let_go(await holder.take("entry"))
+        here.commits._heads = Heads(0)  # so that the store is asked
+        assert (await _put(here, 2, _text("two"))).outcomes
+        for server in (here, there):
+            server.die()
+
+    _in_virtual_time(main)
+
+
+def test_a_server_still_lives_after_its_first_word_of_it_came_late() -> None:
+    class SaysItLate(FaultyStore):
+        """Loses the first word that a server lives on the way, and has it arrive later all the same."""
+
+        late: asyncio.Task[int] | None = None
+
+        async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+            if self.late is None and any(put.key.startswith(keys.SERVER) for put in change.puts):
+                self.late = asyncio.create_task(self._later(change))
+                raise OutcomeUnknown(detail="lost")
+            return await super().commit(change, deadline_s)
+
+        async def _later(self, change: ChangeSet) -> int:
+            await asyncio.sleep(2)
+            return await super().commit(change, 10)
+
+    async def main() -> None:
+        store = RecordedStore()
+        server = _server(store)
+        server.presence._store = way = SaysItLate(store, server.clock, "seed", FAIR)
+        with pytest.raises(OutcomeUnknown):
+            await server.presence.begin(5)
+        await server.presence.begin(5)
+        assert way.late is not None
+        await way.late
+        for _ in range(30):
+            await asyncio.sleep(1)
+            (record,) = (await store.read([keys.server("server")], STRONG, 1)).records
+            assert record is not None
+        await server.presence.end()
+        assert not store.leases
+
+    _in_virtual_time(main)
+
+
+def test_a_refusal_of_whom_nobody_waits_for_any_more_is_complained_of_by_nobody() -> None:
+    async def main() -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asked: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        abandoned = _asked(asked)
+        abandoned.is_abandoned = True
+        abandoned.refuse(StoreUnavailable("gone"))
+        del abandoned, asked
+        gc.collect()
+        assert not complaints
+
+    _in_virtual_time(main)
+
+
+def _asked(outcome: asyncio.Future[Granted]) -> Asked:
+    request = LockRequest(BOARD, "", "", 0, b"", (), Mode.SHARED, "", 0, 0, 0, "")
+    sight = Sight(_server(RecordedStore()).commits._access, WRITER, BOARD)
+    return Asked(WRITER, request, "", b"", 0.0, sight, 0.0, outcome, frozenset(), ())

@@ -12,17 +12,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
-from kokuban.v1 import admin_service_pb2_grpc, board_service_pb2, board_service_pb2_grpc, commit_pb2, entry_pb2
+from kokuban.v1 import (
+    admin_service_pb2_grpc,
+    board_service_pb2,
+    board_service_pb2_grpc,
+    commit_pb2,
+    entry_pb2,
+    lock_pb2,
+    lock_service_pb2,
+    lock_service_pb2_grpc,
+    session_service_pb2,
+    session_service_pb2_grpc,
+)
 from kokuban_server.adapters.memory import MemoryStore
+from kokuban_server.core import keys
 from kokuban_server.core.refusals import OutcomeUnknown
+from kokuban_server.ports.board_store import STRONG
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from kokuban_server.core.change_set import ChangeSet
-    from kokuban_server.ports.board_store import Consistency, Cut, Page, StoreStatus, WatchBatch
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Cut, Page, Record, StoreStatus, WatchBatch
 
 REGION = "shared:plan"
 PRIVATE = "agent:writer-1"
@@ -30,6 +44,34 @@ START_MS = 1_800_000_000_000
 """When a test's clock begins."""
 
 _count = itertools.count(1)
+
+
+class Kept:
+    """A store that its servers do not close, so that others can go on with it."""
+
+    def __init__(self, store: BoardStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the store
+        return getattr(self._store, name)
+
+    async def close(self) -> None:
+        return
+
+
+class Deaf(Kept):
+    """A store whose watches bring nothing while `hears` is not set: what a server knows stands still."""
+
+    def __init__(self, store: BoardStore) -> None:
+        super().__init__(store)
+        self.hears = asyncio.Event()
+        self.hears.set()
+
+    async def watch(self, prefixes: Sequence[bytes], after_revision: int) -> AsyncGenerator[WatchBatch, None]:
+        async with contextlib.aclosing(self._store.watch(prefixes, after_revision)) as batches:
+            async for batch in batches:
+                await self.hears.wait()
+                yield batch
 
 
 class SettableClock:
@@ -52,6 +94,21 @@ async def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
             await asyncio.sleep(0)
 
 
+async def outcome(call: Awaitable[Any]) -> Any:  # noqa: ANN401 - what the call gives
+    """Give what a call gives, or its refusal."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+    """Come back when something holds that has to be asked for; fail if it does not in time."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110 - what is waited for is asked of a server
+            await asyncio.sleep(0)
+
+
 class HeldStore(MemoryStore):
     """A memory store whose commits can be held up, and that can fail as a broken adapter would."""
 
@@ -63,6 +120,7 @@ class HeldStore(MemoryStore):
         self.fault_in_watch: Exception | None = None
         self.fault_in_commit: Exception | None = None
         """Of commits that have guards."""
+        self.faults_in_commit = 0
         self.loses_answers = False
         """Commits that have guards stand, and their answers do not arrive."""
         self.lost = 0
@@ -82,6 +140,7 @@ class HeldStore(MemoryStore):
         await self._free.wait()
         self._fail()
         if self.fault_in_commit is not None and change.guards:
+            self.faults_in_commit += 1
             raise self.fault_in_commit
         revision = await super().commit(change, deadline_s)
         if self.loses_answers and change.guards:
@@ -194,6 +253,7 @@ def commit_request(
     reason: str = "",
     retry_of: str = "",
     preconditions: Sequence[tuple[str, entry_pb2.Precondition]] = (),
+    fences: Sequence[lock_pb2.Fence] = (),
 ) -> commit_pb2.CommitRequest:
     return commit_pb2.CommitRequest(
         board=board,
@@ -204,7 +264,58 @@ def commit_request(
         ],
         reason=reason,
         retry_of=retry_of,
+        fences=fences,
     )
+
+
+EXCLUSIVE, SHARED = lock_pb2.LOCK_MODE_EXCLUSIVE, lock_pb2.LOCK_MODE_SHARED
+
+
+def leaf(path: str, region: str = REGION) -> lock_pb2.LockTarget:
+    """Give one entry as a lock's target."""
+    return lock_pb2.LockTarget(region=region, path=path, scope=lock_pb2.LOCK_SCOPE_ENTRY)
+
+
+def tree(path: str = "", region: str = REGION) -> lock_pb2.LockTarget:
+    """Give a subtree as a lock's target; without a path all of the region."""
+    return lock_pb2.LockTarget(region=region, path=path, scope=lock_pb2.LOCK_SCOPE_SUBTREE)
+
+
+def lasting(seconds: float) -> Duration:
+    """Give a time in whole milliseconds."""
+    made = Duration()
+    made.FromMilliseconds(round(seconds * 1000))
+    return made
+
+
+def acquire_request(
+    session: str,
+    *targets: str | lock_pb2.LockTarget,
+    mode: lock_pb2.LockMode.ValueType = EXCLUSIVE,
+    purpose: str = "to test",
+    wait_s: float | None = None,
+    hold_s: float | None = None,
+    delay_s: float | None = None,
+    request_id: str = "",
+    board: str = "main",
+) -> lock_service_pb2.AcquireLockRequest:
+    """Give a request for a lock. A text stands for the entry at that path; times not given are not sent."""
+    return lock_service_pb2.AcquireLockRequest(
+        board=board,
+        session_id=session,
+        request_id=request_id or new_id(),
+        targets=[leaf(target) if isinstance(target, str) else target for target in targets],
+        mode=mode,
+        purpose=purpose,
+        wait=None if wait_s is None else lasting(wait_s),
+        hold_max=None if hold_s is None else lasting(hold_s),
+        lock_delay=None if delay_s is None else lasting(delay_s),
+    )
+
+
+def release(fence: lock_pb2.Fence) -> commit_pb2.Mutation:
+    """Give a lock back as a part of a commit."""
+    return commit_pb2.Mutation(release_lock=commit_pb2.ReleaseLock(fence=fence))
 
 
 class Refused(NamedTuple):
@@ -277,6 +388,8 @@ class Agent:
         self.channel = channel
         self.board = board_service_pb2_grpc.BoardServiceStub(channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(channel)
+        self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
+        self.locks = lock_service_pb2_grpc.LockServiceStub(channel)
 
     async def send(self, request: commit_pb2.CommitRequest, *more: tuple[str, str]) -> commit_pb2.CommitResponse:
         answer: commit_pb2.CommitResponse = await self.board.Commit(request, metadata=(*self.metadata, *more))
@@ -332,6 +445,188 @@ class Agent:
         )
         return Watched(self.board.Watch(request, metadata=self.metadata))
 
+    # Sessions.
+
+    async def open_session(
+        self, ttl_s: float = 60.0, label: str = "", request_id: str = "", board: str = "main"
+    ) -> session_service_pb2.OpenSessionResponse:
+        request = session_service_pb2.OpenSessionRequest(
+            board=board, request_id=request_id or new_id(), ttl=lasting(ttl_s), label=label
+        )
+        answer: session_service_pb2.OpenSessionResponse = await self.sessions.OpenSession(
+            request, metadata=self.metadata
+        )
+        return answer
+
+    async def session(self, ttl_s: float = 60.0) -> str:
+        """Open a session; give its id."""
+        return (await self.open_session(ttl_s)).session.id
+
+    async def close(self, session: str) -> bool:
+        """Close a session; say whether it was there."""
+        request = session_service_pb2.CloseSessionRequest(board="main", session_id=session)
+        return not (await self.sessions.CloseSession(request, metadata=self.metadata)).already_gone
+
+    async def presence(self, **more: Any) -> list[session_service_pb2.SessionPresence]:  # noqa: ANN401 - any field of the request
+        request = session_service_pb2.ListSessionsRequest(board="main", **more)
+        return list((await self.sessions.ListSessions(request, metadata=self.metadata)).sessions)
+
+    async def keep_alive(self, session: str) -> Pulse:
+        """Begin to keep a session alive; comes back after the first renewal."""
+        pulse = Pulse(self, session)
+        await pulse.renew()
+        return pulse
+
+    # Locks.
+
+    def ask(self, request: lock_service_pb2.AcquireLockRequest, timeout_s: float | None = None) -> Asking:
+        """Send a request for a lock, and give its stream."""
+        return Asking(self.locks.AcquireLock(request, metadata=self.metadata, timeout=timeout_s))
+
+    async def grant(self, request: lock_service_pb2.AcquireLockRequest) -> lock_service_pb2.LockGranted:
+        """Send a request for a lock; give its grant, however long it waits."""
+        return await self.ask(request).granted()
+
+    async def acquire(self, session: str, *targets: str | lock_pb2.LockTarget, **more: Any) -> lock_pb2.Fence:  # noqa: ANN401 - of `acquire_request`
+        """Get a lock; give its fence."""
+        return (await self.grant(acquire_request(session, *targets, **more))).fence
+
+    async def claim(
+        self,
+        session: str,
+        *candidates: str,
+        scope: lock_pb2.LockScope.ValueType = lock_pb2.LOCK_SCOPE_ENTRY,
+        purpose: str = "to test",
+        request_id: str = "",
+        **more: Any,  # noqa: ANN401 - any field of the request
+    ) -> lock_service_pb2.ClaimEntryResponse:
+        request = lock_service_pb2.ClaimEntryRequest(
+            board="main",
+            session_id=session,
+            request_id=request_id or new_id(),
+            candidates=[key(path) for path in candidates],
+            scope=scope,
+            purpose=purpose,
+            **more,
+        )
+        answer: lock_service_pb2.ClaimEntryResponse = await self.locks.ClaimEntry(request, metadata=self.metadata)
+        return answer
+
+    async def release(self, fence: lock_pb2.Fence) -> bool:
+        """Give a lock back; say whether it was held until now."""
+        request = lock_service_pb2.ReleaseLockRequest(board="main", fence=fence)
+        outcome = (await self.locks.ReleaseLock(request, metadata=self.metadata)).outcome
+        assert outcome in {lock_service_pb2.RELEASE_OUTCOME_RELEASED, lock_service_pb2.RELEASE_OUTCOME_ALREADY_GONE}
+        return outcome == lock_service_pb2.RELEASE_OUTCOME_RELEASED
+
+    async def downgrade(self, fence: lock_pb2.Fence) -> lock_pb2.Lock:
+        request = lock_service_pb2.DowngradeLockRequest(board="main", fence=fence)
+        return (await self.locks.DowngradeLock(request, metadata=self.metadata)).lock
+
+    async def break_lock(
+        self,
+        lock_id: str,
+        reason: str = "because",
+        *,
+        skip_lock_delay: bool = False,
+    ) -> lock_pb2.Lock:
+        request = lock_service_pb2.BreakLockRequest(
+            board="main", lock_id=lock_id, reason=reason, skip_lock_delay=skip_lock_delay
+        )
+        return (await self.locks.BreakLock(request, metadata=self.metadata)).lock
+
+    async def list_locks(self, path: str = "", region: str = REGION, **more: Any) -> lock_service_pb2.ListLocksResponse:  # noqa: ANN401 - any field of the request
+        request = lock_service_pb2.ListLocksRequest(board="main", region=region, path=path, **more)
+        answer: lock_service_pb2.ListLocksResponse = await self.locks.ListLocks(request, metadata=self.metadata)
+        return answer
+
+    async def lock_ids(self) -> list[str]:
+        """Give the ids of the locks of the shared region."""
+        return [lock.id for lock in (await self.list_locks()).locks]
+
+    async def check_current(
+        self,
+        *fences: lock_pb2.Fence,
+        entries: Sequence[tuple[entry_pb2.EntryKey, entry_pb2.Revision]] = (),
+    ) -> board_service_pb2.CheckCurrentResponse:
+        request = board_service_pb2.CheckCurrentRequest(
+            board="main",
+            entries=[board_service_pb2.EntryAt(key=named, at=revision) for named, revision in entries],
+            fences=fences,
+        )
+        answer: board_service_pb2.CheckCurrentResponse = await self.board.CheckCurrent(request, metadata=self.metadata)
+        return answer
+
+
+class Asking:
+    """A request for a lock, on its stream."""
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - no type of the stubs fits
+        self.call = call
+
+    async def next(self) -> lock_service_pb2.AcquireLockResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise StopAsyncIteration
+        assert isinstance(response, lock_service_pb2.AcquireLockResponse)
+        return response
+
+    async def queued(self) -> lock_service_pb2.LockQueued:
+        """Read where it stands, which must be in the queue."""
+        response = await self.next()
+        assert response.WhichOneof("progress") == "queued", response
+        return response.queued
+
+    async def granted(self) -> lock_service_pb2.LockGranted:
+        """Read until the grant, which must be the end of the stream."""
+        while True:
+            response = await self.next()
+            if response.WhichOneof("progress") == "granted":
+                assert await self.call.read() is grpc.aio.EOF
+                return response.granted
+
+    async def ended(self) -> None:
+        """Read until the refusal, and raise it."""
+        while True:
+            response = await self.next()
+            assert response.WhichOneof("progress") == "queued", response
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
+
+class Pulse:
+    """A stream that keeps a session alive."""
+
+    def __init__(self, agent: Agent, session: str) -> None:
+        self.session = session
+        self.call: Any = agent.sessions.KeepAlive(metadata=agent.metadata)
+
+    async def send(self, board: str = "main", session: str | None = None) -> None:
+        named = self.session if session is None else session
+        await self.call.write(session_service_pb2.KeepAliveRequest(board=board, session_id=named))
+
+    async def next(self) -> session_service_pb2.KeepAliveResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise StopAsyncIteration
+        assert isinstance(response, session_service_pb2.KeepAliveResponse)
+        return response
+
+    async def renew(self) -> session_service_pb2.KeepAliveResponse:
+        """Renew, and read the next answer, which must say that it is so."""
+        await self.send()
+        response = await self.next()
+        assert response.state == session_service_pb2.SESSION_STATE_RENEWED, response
+        return response
+
+    async def news(self) -> session_service_pb2.KeepAliveResponse:
+        """Read the next message."""
+        return await self.next()
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
 
 class Watched:
     """A watch that is read response by response."""
@@ -371,6 +666,53 @@ class Watched:
 
     def cancel(self) -> None:
         self.call.cancel()
+
+
+class Member:
+    """An agent with a session of its own."""
+
+    def __init__(self, agent: Agent, session: str) -> None:
+        self.agent = agent
+        self.session = session
+
+    def ask(self, *targets: str | lock_pb2.LockTarget, **more: Any) -> Asking:  # noqa: ANN401 - of `acquire_request`
+        """Send a request for a lock, and give its stream."""
+        return self.agent.ask(acquire_request(self.session, *targets, **more))
+
+    async def acquire(self, *targets: str | lock_pb2.LockTarget, **more: Any) -> lock_pb2.Fence:  # noqa: ANN401 - as above
+        """Get a lock; give its fence."""
+        return await self.agent.acquire(self.session, *targets, **more)
+
+    async def queued(self, *targets: str | lock_pb2.LockTarget, **more: Any) -> Asking:  # noqa: ANN401 - as above
+        """Ask for a lock that is to be waited for; comes back when the request stands in the queue."""
+        asking = self.ask(*targets, **{"wait_s": 60, **more})
+        await asking.queued()
+        return asking
+
+
+async def records(store: BoardStore, prefix: bytes = keys.LOCKING) -> list[Record]:
+    """Give what a store holds below a prefix."""
+    return list((await store.scan(prefix, b"", 10_000, 2**26, STRONG, 10.0)).records)
+
+
+async def names(store: BoardStore, kind: bytes) -> list[str]:
+    """Give the names of all records of a kind: sessions, locks, markers or waits."""
+    return [keys.parse_locking(record.key)[2] for record in await records(store, kind)]
+
+
+async def waits(agent: Agent, count: int) -> bool:
+    """Say whether so many requests wait in the shared region."""
+    return len((await agent.list_locks()).waits) == count
+
+
+async def lapse(store: BoardStore, session: str) -> None:
+    """End a session as if nobody had renewed it."""
+    for record in await records(store, keys.SESSION):
+        if keys.parse_locking(record.key)[2] == session:
+            assert record.lease is not None
+            await store.revoke_lease(record.lease, 10.0)
+            return
+    raise AssertionError("there is no such session")
 
 
 @contextlib.asynccontextmanager

@@ -18,13 +18,12 @@ import structlog
 sys.path.insert(
     0, str(Path(__file__).parents[2])
 )  # tests are not an installed package; its modules are imported by name
-pytest.register_assert_rewrite("tests.wire.calls")
 
-from kokuban_server.adapters.memory import MemoryStore  # noqa: E402 - after the path is set
-from kokuban_server.adapters.sqlite import SqliteStore  # noqa: E402 - after the path is set
-from kokuban_server.bootstrap import Server  # noqa: E402 - after the path is set
-from kokuban_server.settings import Settings  # noqa: E402 - after the path is set
-from tests.wire.calls import Agent, SettableClock, connected, until  # noqa: E402 - after the path is set
+from kokuban_server.adapters.memory import MemoryStore
+from kokuban_server.adapters.sqlite import SqliteStore
+from kokuban_server.bootstrap import Server
+from kokuban_server.settings import Settings
+from tests.wire.calls import Agent, Member, SettableClock, connected, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -48,6 +47,11 @@ class Running:
 
     def as_agent(self, name: str, roles: str = "") -> Agent:
         return Agent(self.agent.channel, name, roles)
+
+    async def join(self, name: str = "writer-1", ttl_s: float = 60.0, roles: str = "") -> Member:
+        """Open a session for an agent."""
+        agent = self.as_agent(name, roles)
+        return Member(agent, await agent.session(ttl_s))
 
     async def has_in_hand(self, calls: int) -> None:
         """Come back when the server works on so many unary calls at once."""

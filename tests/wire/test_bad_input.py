@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, entry_pb2, error_reason_pb2
+from kokuban.v1 import (
+    admin_service_pb2,
+    board_service_pb2,
+    commit_pb2,
+    entry_pb2,
+    error_reason_pb2,
+    lock_pb2,
+    lock_service_pb2,
+    session_service_pb2,
+)
 from kokuban_server.core import limits, names
 from kokuban_server.core.revision import encode_token
 from kokuban_server.wire.status import CODE_BY_REASON
-from tests.wire.calls import REGION, Agent, Refused, absent, key, new_id, put, put_json, refusal_of, refused
+from tests.wire.calls import (
+    REGION,
+    Agent,
+    Refused,
+    absent,
+    acquire_request,
+    key,
+    lasting,
+    leaf,
+    new_id,
+    put,
+    put_json,
+    refusal_of,
+    refused,
+    release,
+    tree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,9 +46,21 @@ if TYPE_CHECKING:
 
     from tests.wire.conftest import Running
 
+    Row: TypeAlias = tuple[str, Callable[[Any], None], str, str, dict[str, str]]
+    """What is changed, how, and the reason, the field and the facts that it is refused with."""
+
 BOARD, ADMIN = "/kokuban.v1.BoardService/", "/kokuban.v1.AdminService/"
+SESSIONS, LOCKS = "/kokuban.v1.SessionService/", "/kokuban.v1.LockService/"
 TOKEN = encode_token("0123456789abcdef", 1)
-TRUE_AT = entry_pb2.Precondition(at=entry_pb2.Revision(number=1, epoch="0123456789abcdef"))
+FOREIGN = "0123456789abcdef"
+"""The epoch of no store here."""
+TRUE_AT = entry_pb2.Precondition(at=entry_pb2.Revision(number=1, epoch=FOREIGN))
+NAME = "0123456789abcdef" * 2
+"""Of no session and no lock."""
+
+
+def fence(lock_id: str = NAME) -> lock_pb2.Fence:
+    return lock_pb2.Fence(lock_id=lock_id, revision=1, epoch=FOREIGN)
 
 
 def full_commit() -> commit_pb2.CommitRequest:
@@ -45,9 +82,11 @@ def full_commit() -> commit_pb2.CommitRequest:
             commit_pb2.Mutation(merge_patch=commit_pb2.MergePatch(key=key("m"), precondition=TRUE_AT, patch="{}")),
             put("v", binary),
             put_json("j", "{}"),
+            release(fence("f" * 32)),
         ],
         reason="why",
         retry_of=new_id(),
+        fences=[fence()],
     )
 
 
@@ -81,6 +120,42 @@ FULL: dict[str, Callable[[], Message]] = {
     BOARD + "Watch": lambda: board_service_pb2.WatchRequest(
         board="main", targets=[board_service_pb2.WatchTarget(region=REGION, path="e")], after=TOKEN
     ),
+    BOARD + "CheckCurrent": lambda: board_service_pb2.CheckCurrentRequest(
+        board="main", entries=[board_service_pb2.EntryAt(key=key("e"), at=TRUE_AT.at)], fences=[fence()]
+    ),
+    SESSIONS + "OpenSession": lambda: session_service_pb2.OpenSessionRequest(
+        board="main", request_id=new_id(), ttl=lasting(10), label="label"
+    ),
+    SESSIONS + "KeepAlive": lambda: session_service_pb2.KeepAliveRequest(board="main", session_id=NAME),
+    SESSIONS + "CloseSession": lambda: session_service_pb2.CloseSessionRequest(board="main", session_id=NAME),
+    SESSIONS + "ListSessions": lambda: session_service_pb2.ListSessionsRequest(
+        board="main",
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    LOCKS + "AcquireLock": lambda: acquire_request(NAME, "e", tree("t"), wait_s=1, hold_s=10, delay_s=1),
+    LOCKS + "ClaimEntry": lambda: lock_service_pb2.ClaimEntryRequest(
+        board="main",
+        session_id=NAME,
+        request_id=new_id(),
+        candidates=[key("e"), key("f")],
+        scope=lock_pb2.LOCK_SCOPE_ENTRY,
+        purpose="to test",
+        hold_max=lasting(10),
+        lock_delay=lasting(1),
+    ),
+    LOCKS + "DowngradeLock": lambda: lock_service_pb2.DowngradeLockRequest(board="main", fence=fence()),
+    LOCKS + "ReleaseLock": lambda: lock_service_pb2.ReleaseLockRequest(board="main", fence=fence()),
+    LOCKS + "ListLocks": lambda: lock_service_pb2.ListLocksRequest(
+        board="main",
+        region=REGION,
+        path="e",
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    LOCKS + "BreakLock": lambda: lock_service_pb2.BreakLockRequest(
+        board="main", lock_id=NAME, reason="why", skip_lock_delay=True
+    ),
     ADMIN + "GetStatus": admin_service_pb2.GetStatusRequest,
     ADMIN + "Compact": lambda: admin_service_pb2.CompactRequest(before=TOKEN),
 }
@@ -91,12 +166,12 @@ async def call(agent: Agent, method: str, raw: bytes, metadata: Any = None) -> R
     """Send bytes to a method; give the refusal, or nothing if there was none."""
     metadata = agent.metadata if metadata is None else metadata
     channel: Any = agent.channel  # bytes in, bytes out: no type of the stubs fits
+
+    async def once() -> Any:  # noqa: ANN401 - any message, or any field of one
+        yield raw
+
     try:
         if method.endswith("/CommitStream"):
-
-            async def once() -> Any:  # noqa: ANN401 - any message, or any field of one
-                yield raw
-
             stream: Any = channel.stream_stream(method)(once(), metadata=metadata)
             answer = await stream.read()
             if answer is grpc.aio.EOF:
@@ -109,10 +184,13 @@ async def call(agent: Agent, method: str, raw: bytes, metadata: Any = None) -> R
             code = next(code for code in grpc.StatusCode if code.value[0] == told.code)
             field = told.metadata.get("field")
             return Refused(code, reason, dict(told.metadata), told.message, [field] if field else [], None)
-        if method.endswith("/Watch"):
-            watch: Any = channel.unary_stream(method)(raw, metadata=metadata)
-            await watch.read()
-            watch.cancel()
+        if method.endswith(("/KeepAlive", "/Watch", "/AcquireLock")):
+            many = method.endswith("/KeepAlive")
+            listening: Any = (channel.stream_stream if many else channel.unary_stream)(method)(
+                once() if many else raw, metadata=metadata
+            )
+            await listening.read()
+            listening.cancel()
             return None
         await channel.unary_unary(method)(raw, metadata=metadata, timeout=10)
     except grpc.aio.AioRpcError as error:
@@ -204,6 +282,8 @@ async def test_unknown_fields_are_passed_over(agent: Agent, method: str) -> None
     """A newer client may send more than this server knows."""
     message = FULL[method]()
     plain = await call(agent, method, message.SerializeToString())
+    if method.endswith("OpenSession"):
+        message = FULL[method]()  # one id is for one request, whatever of it is understood
     raw = message.SerializeToString() + b"\xfa\xff\x03\x03abc" + b"\x80\xf8\x03\x01"
     more = await call(agent, method, raw)
     if plain is None or more is None:
@@ -284,6 +364,8 @@ KEYS: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
     BOARD + "GetEntry": [("key", lambda message: message.key)],
     BOARD + "ListRevisions": [("key", lambda message: message.key)],
     BOARD + "BatchGetEntries": [("keys[1]", lambda message: message.keys[1])],
+    BOARD + "CheckCurrent": [("entries[0].key", lambda message: message.entries[0].key)],
+    LOCKS + "ClaimEntry": [("candidates[1]", lambda message: message.candidates[1])],
     BOARD + "Commit": [
         *[
             (
@@ -297,7 +379,7 @@ KEYS: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("method", [method for method in FULL if method.startswith(BOARD)])
+@pytest.mark.parametrize("method", [method for method in FULL if not method.startswith(ADMIN)])
 async def test_every_method_wants_a_well_formed_board(agent: Agent, method: str) -> None:
     for board, reason in BAD_BOARDS:
         message: Any = FULL[method]()
@@ -331,6 +413,14 @@ async def test_the_places_that_take_a_region_and_perhaps_a_path(agent: Agent) ->
         watch: Any = FULL[BOARD + "Watch"]()
         watch.targets[0].region = text
         check(await call(agent, BOARD + "Watch", watch.SerializeToString()), reason, "targets[0].region")
+        locks: Any = FULL[LOCKS + "ListLocks"]()
+        locks.region = text
+        check(await call(agent, LOCKS + "ListLocks", locks.SerializeToString()), reason, "region")
+        for place in range(2):
+            asking: Any = FULL[LOCKS + "AcquireLock"]()
+            asking.targets[place].region = text
+            field = f"targets[{place}].region"
+            check(await call(agent, LOCKS + "AcquireLock", asking.SerializeToString()), reason, field)
     for text, reason in BAD_PATHS[1:]:
         listing = FULL[BOARD + "ListEntries"]()
         listing.path = text
@@ -338,6 +428,17 @@ async def test_the_places_that_take_a_region_and_perhaps_a_path(agent: Agent) ->
         watch = FULL[BOARD + "Watch"]()
         watch.targets[0].path = text
         check(await call(agent, BOARD + "Watch", watch.SerializeToString()), reason, "targets[0].path")
+        locks = FULL[LOCKS + "ListLocks"]()
+        locks.path = text
+        check(await call(agent, LOCKS + "ListLocks", locks.SerializeToString()), reason, "path")
+        for place in range(2):
+            asking = FULL[LOCKS + "AcquireLock"]()
+            asking.targets[place].path = text
+            field = f"targets[{place}].path"
+            check(await call(agent, LOCKS + "AcquireLock", asking.SerializeToString()), reason, field)
+    asking = FULL[LOCKS + "AcquireLock"]()
+    asking.targets[0].path = ""
+    check(await call(agent, LOCKS + "AcquireLock", asking.SerializeToString()), "PATH_REQUIRED", "targets[0].path")
 
 
 def _set(path: str, value: object) -> Callable[[Any], None]:
@@ -376,6 +477,7 @@ def _alone(message: Any) -> None:  # noqa: ANN401 - any message, or any field of
     """Leave the put alone: what is judged last is not hidden by foreign revisions beside it."""
     del message.mutations[1:]
     del message.preconditions[:]
+    del message.fences[:]
 
 
 def _raw(path: str, raw: bytes) -> Callable[[Any], None]:
@@ -412,6 +514,33 @@ BAD_IDS = [
     "\x00",
 ]
 
+RELEASE = "mutations[8].release_lock.fence"
+BAD_NAMES = [
+    ("", "FIELD_REQUIRED"),
+    *[
+        (text, "FIELD_INVALID")
+        for text in (
+            NAME[:-1],
+            NAME + "0",
+            NAME.upper(),
+            "g" * 32,
+            "\x00" * 32,
+            NAME[:-1] + "\n",
+            "é" * 32,
+            "x" * 100_000,
+        )
+    ],
+]
+BAD_FENCES: list[tuple[str, object, str]] = [
+    *[("lock_id", text, reason) for text, reason in BAD_NAMES],
+    ("revision", 0, "FIELD_INVALID"),
+    ("revision", -1, "FIELD_INVALID"),
+    ("revision", -(2**63), "FIELD_INVALID"),
+    *[
+        ("epoch", text, "TOKEN_INVALID")
+        for text in ("", "x" * 16, FOREIGN.upper(), FOREIGN[1:], FOREIGN + "0", "\x00" * 16, "é" * 16)
+    ],
+]
 FIELDS: list[tuple[str, str, Callable[[Any], None], str, str, dict[str, str]]] = [
     ("Commit", "no request id", _set("request_id", None), "REQUEST_ID_REQUIRED", "request_id", {}),
     *[
@@ -841,6 +970,68 @@ FIELDS: list[tuple[str, str, Callable[[Any], None], str, str, dict[str, str]]] =
     ("Watch", "now is false", _set("now", False), "FIELD_INVALID", "now", {}),
     ("Watch", "after nothing", _set("after", ""), "TOKEN_INVALID", "after", {}),
     ("Watch", "after a token of another store", lambda message: None, "TOKEN_FROM_ANOTHER_STORE", "after", {}),
+    *[
+        ("Commit", f"{name} of {place}", _set(f"{place}.{name}", value), reason, f"{place}.{name}", {})
+        for place in ("fences[0]", "mutations[8].release_lock.fence")
+        for name, value, reason in BAD_FENCES
+    ],
+    (
+        "Commit",
+        "a release without a fence",
+        _raw("mutations[8].release_lock", b""),
+        "FIELD_REQUIRED",
+        f"{RELEASE}.lock_id",
+        {},
+    ),
+    (
+        "Commit",
+        "17 fences",
+        _set("fences", [fence(f"{number:032x}") for number in range(17)]),
+        "TOO_MANY_ITEMS",
+        "fences",
+        {"limit": "16", "actual": "17"},
+    ),
+    ("Commit", "a fence twice", _set("fences", [fence(), fence("a" * 32), fence()]), "DUPLICATE_KEY", "fences[2]", {}),
+    (
+        "Commit",
+        "a release twice",
+        _set("mutations", [release(fence()), put("e"), release(fence())]),
+        "DUPLICATE_KEY",
+        "mutations[2].release_lock.fence",
+        {},
+    ),
+    *[
+        ("CheckCurrent", f"{name} {value!r}", _set(f"fences[0].{name}", value), reason, f"fences[0].{name}", {})
+        for name, value, reason in BAD_FENCES
+    ],
+    *[
+        (
+            "CheckCurrent",
+            f"state {name} {value!r}",
+            _set(f"entries[0].at.{name}", value),
+            reason,
+            f"entries[0].at.{name}",
+            {},
+        )
+        for name, value, reason in (
+            ("number", 0, "PRECONDITION_INVALID"),
+            ("number", -1, "PRECONDITION_INVALID"),
+            ("epoch", "", "TOKEN_INVALID"),
+            ("epoch", "x" * 16, "TOKEN_INVALID"),
+            ("epoch", "\x00" * 16, "TOKEN_INVALID"),
+        )
+    ],
+    ("CheckCurrent", "no state", _set("entries[0].at", None), "PRECONDITION_INVALID", "entries[0].at.number", {}),
+    ("CheckCurrent", "nothing", _all(_set("entries", []), _set("fences", [])), "FIELD_REQUIRED", "entries", {}),
+    ("CheckCurrent", "of another store", lambda message: None, "TOKEN_FROM_ANOTHER_STORE", "entries[0].at", {}),
+    (
+        "CheckCurrent",
+        "a fence of another store",
+        _set("entries", []),
+        "TOKEN_FROM_ANOTHER_STORE",
+        "fences[0].epoch",
+        {},
+    ),
 ]
 
 
@@ -860,6 +1051,165 @@ async def test_a_bad_field_is_refused_by_name(
     if method == "Commit":
         stream = commit_pb2.CommitStreamRequest(commit=message)
         check(await call(agent, BOARD + "CommitStream", stream.SerializeToString()), reason, field, **facts)
+
+
+def _times(field: str, least_ms: int, most_ms: int) -> Iterator[Row]:
+    """Give what no time may be: outside its bounds, finer than a millisecond, or no time at all."""
+    for seconds, nanos in (
+        ((least_ms - 1) // 1000, (least_ms - 1) % 1000 * 1_000_000),
+        ((most_ms + 1) // 1000, (most_ms + 1) % 1000 * 1_000_000),
+        (-1, 0),
+        (2**62, 0),
+        (-(2**62), 0),
+        (least_ms // 1000 + 1, 1),
+        (least_ms // 1000 + 1, 999_999),
+        (least_ms // 1000 + 1, 2_000_000_000),
+        (least_ms // 1000 + 1, -2_000_000_000),
+    ):
+        change = _all(_set(f"{field}.seconds", seconds), _set(f"{field}.nanos", nanos))
+        yield f"{field} {seconds} s {nanos} ns", change, "DURATION_INVALID", field, {"limit": str(most_ms)}
+
+
+def _texts(field: str, limit: int, *, required: bool = True) -> Iterator[Row]:
+    """Give what no words may be: too long, in bytes, or missing."""
+    for text in ("x" * (limit + 1), "é" * (limit // 2) + "x", "x" * 900_000):
+        yield f"{field} too long", _set(field, text), "FIELD_INVALID", field, {}
+    if required:
+        yield f"no {field}", _set(field, ""), "FIELD_REQUIRED", field, {}
+
+
+def _ids() -> Iterator[Row]:
+    yield "no request id", _set("request_id", None), "REQUEST_ID_REQUIRED", "request_id", {}
+    for text in BAD_IDS:
+        yield f"request id {text!r}", _set("request_id", text), "REQUEST_ID_INVALID", "request_id", {}
+
+
+def _names(field: str) -> Iterator[Row]:
+    for text, reason in BAD_NAMES:
+        yield f"{field} {text[:40]!r}", _set(field, text), reason, field, {}
+
+
+def _pages(most: int) -> Iterator[Row]:
+    for size in (-1, most + 1, 2**31 - 1, -(2**31)):
+        yield f"page size {size}", _set("page_size", size), "FIELD_INVALID", "page_size", {}
+    for text in ("x", "\x00", "é", TOKEN, "A" * 8193):
+        yield f"page token {text[:9]!r}", _set("page_token", text), "PAGE_TOKEN_INVALID", "page_token", {}
+
+
+def _choices(field: str) -> Iterator[Row]:
+    """Give what no choice may be: not made, or one that this server does not know."""
+    for number in (0, 3, 100, -1, 2**31 - 1):
+        yield f"{field} {number}", _set(field, number), "FIELD_REQUIRED", field, {}
+
+
+def _fence() -> Iterator[Row]:
+    yield "no fence", _set("fence", None), "FIELD_REQUIRED", "fence", {}
+    yield "a fence of another store", lambda message: None, "TOKEN_FROM_ANOTHER_STORE", "fence.epoch", {}
+    for name, value, reason in BAD_FENCES:
+        yield f"{name} {str(value)[:40]!r}", _set(f"fence.{name}", value), reason, f"fence.{name}", {}
+
+
+def _targets(*targets: lock_pb2.LockTarget) -> Callable[[Any], None]:
+    return _set("targets", list(targets))
+
+
+LOCK_FIELDS: dict[str, list[Row]] = {
+    SESSIONS + "OpenSession": [
+        *_ids(),
+        ("no ttl", _set("ttl", None), "FIELD_REQUIRED", "ttl", {}),
+        *_times("ttl", 2_000, 3_600_000),
+        *_texts("label", 256, required=False),
+    ],
+    SESSIONS + "KeepAlive": [*_names("session_id")],
+    SESSIONS + "CloseSession": [*_names("session_id")],
+    SESSIONS + "ListSessions": [*_pages(100)],
+    LOCKS + "AcquireLock": [
+        *_ids(),
+        *_names("session_id"),
+        *_choices("mode"),
+        *_choices("targets[1].scope"),
+        *_texts("purpose", 512),
+        *_times("wait", 0, 3_600_000),
+        *_times("hold_max", 1_000, 86_400_000),
+        *_times("lock_delay", 0, 60_000),
+        ("no targets", _targets(), "FIELD_REQUIRED", "targets", {}),
+        (
+            "17 targets",
+            _targets(*[leaf(f"t{number}") for number in range(17)]),
+            "TOO_MANY_ITEMS",
+            "targets",
+            {"limit": "16", "actual": "17"},
+        ),
+        ("a target twice", _targets(leaf("a"), leaf("b"), leaf("a")), "LOCK_TARGETS_INVALID", "targets[2]", {}),
+        ("a target in another", _targets(tree("a"), leaf("a/b")), "LOCK_TARGETS_INVALID", "targets[1]", {}),
+        ("a target around another", _targets(leaf("a/b"), tree("a")), "LOCK_TARGETS_INVALID", "targets[1]", {}),
+        ("all and a part", _targets(tree(""), leaf("a")), "LOCK_TARGETS_INVALID", "targets[1]", {}),
+        ("the tenant's region", _targets(leaf("a", "tenant")), "LOCK_TARGETS_INVALID", "targets[0].region", {}),
+        ("the global region", _targets(tree("", "global")), "LOCK_TARGETS_INVALID", "targets[0].region", {}),
+        ("an empty target", _targets(lock_pb2.LockTarget()), "REGION_REQUIRED", "targets[0].region", {}),
+    ],
+    LOCKS + "ClaimEntry": [
+        *_ids(),
+        *_names("session_id"),
+        *_choices("scope"),
+        *_texts("purpose", 512),
+        *_times("hold_max", 1_000, 86_400_000),
+        *_times("lock_delay", 0, 60_000),
+        ("no candidates", _set("candidates", []), "FIELD_REQUIRED", "candidates", {}),
+        (
+            "65 candidates",
+            _set("candidates", [key(f"c{number}") for number in range(65)]),
+            "TOO_MANY_ITEMS",
+            "candidates",
+            {"limit": "64", "actual": "65"},
+        ),
+        ("a candidate twice", _set("candidates", [key("a"), key("a")]), "DUPLICATE_KEY", "candidates[1]", {}),
+        (
+            "another region",
+            _set("candidates", [key("a"), key("a", "task:1")]),
+            "LOCK_TARGETS_INVALID",
+            "candidates[1].region",
+            {},
+        ),
+    ],
+    LOCKS + "DowngradeLock": [*_fence()],
+    LOCKS + "ReleaseLock": [*_fence()],
+    LOCKS + "ListLocks": [*_pages(1_000)],
+    LOCKS + "BreakLock": [*_names("lock_id"), *_texts("reason", 1_024)],
+}
+
+
+@pytest.mark.parametrize("method", LOCK_FIELDS)
+async def test_a_bad_field_about_sessions_and_locks_is_refused_by_name(agent: Agent, method: str) -> None:
+    for name, change, reason, field, facts in LOCK_FIELDS[method]:
+        message: Any = FULL[method]()
+        change(message)
+        refusal = await call(agent, method, message.SerializeToString())
+        assert refusal is not None, name
+        check(refusal, reason, field, **facts)
+    assert await agent.presence() == []
+
+
+async def test_a_choice_of_another_wire_type_counts_as_not_made(agent: Agent) -> None:
+    """An enum as a text, a time as a number: protobuf keeps both apart as unknown."""
+    message: Any = FULL[LOCKS + "AcquireLock"]()
+    message.ClearField("mode")
+    raw = message.SerializeToString() + b"\x2a\x01\x01"
+    check(await call(agent, LOCKS + "AcquireLock", raw), "FIELD_REQUIRED", "mode")
+    opening: Any = FULL[SESSIONS + "OpenSession"]()
+    opening.ClearField("ttl")
+    raw = opening.SerializeToString() + b"\x18\x0a"
+    check(await call(agent, SESSIONS + "OpenSession", raw), "FIELD_REQUIRED", "ttl")
+
+
+async def test_a_board_that_is_not_there_is_not_found_whatever_is_asked_about_it(running: Running) -> None:
+    agent = running.as_agent("writer-1", "supervisor")
+    for method, make in FULL.items():
+        if method.startswith(ADMIN):
+            continue
+        message: Any = make()
+        (message.commit if method.endswith("CommitStream") else message).board = "nowhere"
+        check(await call(agent, method, message.SerializeToString()), "NOT_FOUND", None)
 
 
 async def test_a_region_that_is_far_too_long_is_not_remembered(agent: Agent) -> None:

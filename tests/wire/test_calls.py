@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, error_reason_pb2
 from kokuban_server.app.access import Access
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
+from kokuban_server.app.lock_guards import LockGuards
+from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.watches import Watches
 from kokuban_server.core import limits
@@ -27,7 +32,7 @@ from kokuban_server.wire.gathering import Gathering
 from kokuban_server.wire.rpc import Call
 from kokuban_server.wire.server import UnruledMethodError
 from kokuban_server.wire.services import BoardService
-from tests.wire.calls import HeldStore, commit_request, increment, put, refusal_of, refused, until
+from tests.wire.calls import HeldStore, acquire_request, commit_request, increment, put, refusal_of, refused, until
 from tests.wire.test_bad_input import BOARD, FULL, call, check
 
 if TYPE_CHECKING:
@@ -76,12 +81,25 @@ async def test_a_method_without_a_rule_or_a_handler_stops_the_server_at_start(
         await start()
 
 
-async def test_every_method_that_has_the_rule_regions_asks_for_the_region(
+def at_home(message: Any, epoch: str) -> None:  # noqa: ANN401 - any message, or any field of one
+    """Give every revision and fence in a message the epoch of a store that is there."""
+    for field, value in message.ListFields():
+        if field.name == "epoch":
+            message.epoch = epoch
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and not field.message_type.GetOptions().map_entry:
+            for item in value if field.is_repeated else (value,):
+                at_home(item, epoch)
+
+
+async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
     start: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Default deny: what `Access.open` does not open, no method gets to."""
     running = await start()
-    await running.agent.commit(put("e"))
+    supervisor = running.as_agent("writer-1", "member,supervisor")
+    await supervisor.commit(put("e"))
+    opened = await supervisor.open_session()
+    lock = (await supervisor.grant(acquire_request(opened.session.id, "locked"))).lock
     asked: list[str] = []
     plain = Access.open
 
@@ -94,8 +112,14 @@ async def test_every_method_that_has_the_rule_regions_asks_for_the_region(
         asked.clear()
         service, _, method = name.rpartition(".")
         message: Any = FULL[f"/{service}/{method}"]()
-        refusal = await call(running.agent, f"/{service}/{method}", message.SerializeToString())
-        assert bool(asked) == (rule == "regions"), (name, refusal)
+        if method in {"CheckCurrent", "BreakLock", "ListSessions"}:  # these ask about what they find
+            at_home(message, opened.epoch)
+        if hasattr(message, "lock_id"):
+            message.lock_id = lock.id
+        if method == "ListSessions":
+            message.ClearField("page_token")
+        refusal = await call(supervisor, f"/{service}/{method}", message.SerializeToString())
+        assert bool(asked) == ("regions" in rule), (name, refusal)
 
 
 # Health and reflection.
@@ -247,6 +271,7 @@ async def test_a_fault_shows_an_incident_and_nothing_of_itself(
         request.snapshot = True
     if hasattr(request, "before"):
         request.before = made.token
+    at_home(message, made.revision.epoch)
     refusal = await call(operator, method, message.SerializeToString())
     check(refusal, "INTERNAL", None)
     assert refusal is not None
@@ -355,8 +380,8 @@ async def test_upkeep_and_the_feed_survive_a_fault_of_the_store(start: Started, 
         await running.agent.commit(put("g"))
         assert [change.entry.key.path for change in await again.changes(1)] == ["g"]
     again.cancel()
-    assert running.server._background is not None
-    assert not running.server._background.done()
+    assert running.server._background
+    assert not any(task.done() for task in running.server._background)
 
 
 async def test_an_upkeep_fault_does_not_end_the_upkeep(start: Started, clock: SettableClock) -> None:
@@ -425,8 +450,10 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     """A client that sends and never reads must not fill the server's memory with answers."""
     time = StoreTime(store, clock)
     access = Access(store, clock, frozenset({"main"}))
-    commits = Commits(store, access, Heads(2**20), time, b"key")
-    service = BoardService(commits, Reads(store, access, time), Watches(store, access, time), time, store.epoch)
+    mirror, ids = LockMirror(store), RequestIds(time, b"key")
+    commits = Commits(store, access, Heads(2**20), time, ids, LockGuards(mirror, access, time), mirror)
+    reads, watches, gate = Reads(store, access, time), Watches(store, access, time), Gate(store, access, time)
+    service = BoardService(commits, reads, watches, gate, time, ids, store.epoch)
     taken = 0
 
     async def endless() -> Any:  # noqa: ANN401 - any message, or any field of one
@@ -448,6 +475,7 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
         await asyncio.sleep(0)
     assert 356 <= taken <= 358
     await answers.aclose()
+    await mirror.close()
 
 
 async def test_a_stream_is_ended_while_the_server_drains_and_says_so(start: Started) -> None:

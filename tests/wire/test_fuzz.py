@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kokuban_server.app.reads import _read_page_token
+from kokuban.v1.session_service_pb2 import CloseSessionRequest, OpenSessionRequest
+from kokuban.v1.session_service_pb2_grpc import SessionServiceStub
+from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import json_values
 from kokuban_server.core.names import parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest, Refusal
@@ -41,6 +44,7 @@ NUMBERS = {
         st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]), st.integers(-(2**63), 2**63 - 1)
     ),
     FieldDescriptor.TYPE_BOOL: st.booleans(),
+    FieldDescriptor.TYPE_ENUM: st.sampled_from([0, 1, 2, 3, 100, -1]),
     FieldDescriptor.TYPE_BYTES: st.binary(max_size=30),
     FieldDescriptor.TYPE_STRING: TEXTS,
 }
@@ -72,14 +76,19 @@ def fill(draw: st.DrawFn, message: Any, depth: int = 0) -> None:  # noqa: ANN401
 
 
 @st.composite
-def requests(draw: st.DrawFn, method: str) -> bytes:
+def requests(draw: st.DrawFn, method: str, session: str, epoch: str) -> bytes:
     """Give a request that is nearly right, sometimes with some of its bytes changed."""
     message: Message = FULL[method]()
     inner: Any = message.commit if method.endswith("CommitStream") else message  # type: ignore[attr-defined]  # that one's field
     if hasattr(inner, "request_id"):
         inner.request_id = new_id(time.time_ns() // 1_000_000)
-        del inner.mutations[draw(st.integers(0, 7)) :]
-    for name in ("consistency", "page_token", "preconditions"):
+    if hasattr(inner, "mutations"):
+        del inner.mutations[draw(st.integers(0, 8)) :]
+    if hasattr(inner, "session_id") and draw(st.integers(0, 3)):
+        inner.session_id = session
+    if hasattr(inner, "fence") and draw(st.booleans()):
+        inner.fence.epoch = epoch
+    for name in ("consistency", "page_token", "preconditions", "fences", "entries", "wait"):
         if hasattr(inner, name) and draw(st.booleans()):
             inner.ClearField(name)
     fill(draw, message)
@@ -95,9 +104,9 @@ def send(channel: Any, method: str, raw: bytes) -> None:  # noqa: ANN401 - bytes
     """Send one request over a channel; fail if the answer is one of those that a fault gives."""
     more = {"metadata": (("kokuban-agent", "writer-1"),), "timeout": 20}
     try:
-        if method.endswith("/CommitStream"):
+        if method.endswith(("/CommitStream", "/KeepAlive")):
             list(channel.stream_stream(method)(iter([raw]), **more))
-        elif method.endswith("/Watch"):
+        elif method.endswith(("/Watch", "/AcquireLock")):
             call = channel.unary_stream(method)(raw, **more)
             next(call)
             call.cancel()
@@ -105,6 +114,8 @@ def send(channel: Any, method: str, raw: bytes) -> None:  # noqa: ANN401 - bytes
             channel.unary_unary(method)(raw, **more)
     except grpc.RpcError as error:
         code, reason = error.code(), refusal_of_metadata(error.trailing_metadata())
+        if reason == "LOCK_WAIT_EXPIRED":  # an answer to what is well-formed
+            return
         assert code not in {
             grpc.StatusCode.UNKNOWN,
             grpc.StatusCode.INTERNAL,
@@ -117,13 +128,21 @@ def send(channel: Any, method: str, raw: bytes) -> None:  # noqa: ANN401 - bytes
 
 def check_method(process: ServerProcess, method: str, examples: int) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{process.port()}") as channel:
+        sessions = SessionServiceStub(channel)
+        who = (("kokuban-agent", "writer-1"),)
+        opening = OpenSessionRequest(
+            board="main", request_id=new_id(time.time_ns() // 1_000_000), ttl=Duration(seconds=3_600)
+        )
+        opened = sessions.OpenSession(opening, metadata=who)
 
         @settings(max_examples=examples)
-        @given(requests(method))
+        @given(requests(method, opened.session.id, opened.epoch))
         def property_of_the_method(raw: bytes) -> None:
             send(channel, method, raw)
 
         property_of_the_method()
+        ending = CloseSessionRequest(board="main", session_id=opened.session.id)
+        sessions.CloseSession(ending, metadata=who)  # with all the locks that it got
     assert process.lives()
     assert "rpc.fault" not in process.log.read_text(encoding="utf-8")
 
@@ -161,7 +180,7 @@ def test_names_and_tokens_are_read_or_refused(text: str) -> None:
             assert str(parse(text)) == text
         except InvalidRequest as refusal:
             assert refusal.reason
-    for read in (lambda: revision_of(text, "0" * 16, "after"), lambda: _read_page_token(text, b"h/")):
+    for read in (lambda: revision_of(text, "0" * 16, "after"), lambda: read_page_token(text, b"listing", b"h/")):
         try:
             read()
         except Refusal as refusal:

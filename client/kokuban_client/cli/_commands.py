@@ -13,7 +13,7 @@ from kokuban_client.cli._connection import Connection, connected
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kokuban_client.types import Consistency, Revision
+    from kokuban_client.types import Consistency, Fence, Revision
 
 
 def _consistency_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,6 +45,27 @@ def _revision(text: str | None) -> Revision | None:
         return None if text is None else Revision.parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--at") from error
+
+
+def _fence_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--fence",
+        "fences",
+        multiple=True,
+        envvar="KOKUBAN_FENCE",
+        show_envvar=True,
+        metavar="FENCE",
+        help="The proof of a lock to write under; may be given several times.",
+    )(command)
+
+
+def _fences(texts: tuple[str, ...]) -> list[Fence]:
+    from kokuban_client.types import Fence  # noqa: PLC0415 - as above
+
+    try:
+        return [Fence.parse(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--fence") from error
 
 
 def _one_belief(**beliefs: object) -> None:
@@ -100,6 +121,7 @@ def get(
 @click.option("--ttl", type=float, metavar="SECONDS", help="The entry ceases to exist after this time.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="A label; may be given several times.")
 @click.option("--reason", default="", help="Why, for those who read the history.")
+@_fence_option
 @connected
 def put(
     connection: Connection,
@@ -116,12 +138,14 @@ def put(
     ttl: float | None,
     metadata: tuple[str, ...],
     reason: str,
+    fences: tuple[str, ...],
 ) -> None:
     """Create or change an entry. VALUE may be `-` for standard input. Prints the new revision."""
     from kokuban_client import types  # noqa: PLC0415 - as above
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
     _one_belief(at=at, new=new, unconditional=unconditional)
+    under = _fences(fences)
     data = _value_bytes(value, file)
     if media_type:
         content: types.Content = types.Binary(data, media_type)
@@ -139,6 +163,7 @@ def put(
             metadata=_labels(metadata),
             ttl=ttl,
             reason=reason,
+            fences=under,
         )
     click.echo(_printing.written_json(written) if connection.as_json else _printing.written_line(written))
 
@@ -173,18 +198,46 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:
 @click.command()
 @click.argument("region")
 @click.argument("path")
+@click.option("--by", type=int, default=1, metavar="NUMBER", help="What to add; may be below 0. [1]")
+@click.option("--reason", default="", help="Why, for those who read the history.")
+@_fence_option
+@connected
+def increment(connection: Connection, *, region: str, path: str, by: int, reason: str, fences: tuple[str, ...]) -> None:
+    """Add to a whole number, made from 0 if there is none. Prints the sum."""
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
+
+    under = _fences(fences)
+    with connection.client() as client:
+        written = client.board(connection.board_id).increment(region, path, by, reason=reason, fences=under)
+    click.echo(_printing.computed_json(written) if connection.as_json else _printing.value_text(written.content))
+
+
+@click.command()
+@click.argument("region")
+@click.argument("path")
 @click.option("--at", metavar="REVISION", help="The entry is at this revision.")
 @click.option("--unconditional", is_flag=True, help="Whatever is there. Refused in shared regions, and recorded.")
 @click.option("--reason", default="", help="Why, for those who read the history.")
+@_fence_option
 @connected
-def rm(connection: Connection, *, region: str, path: str, at: str | None, unconditional: bool, reason: str) -> None:
+def rm(
+    connection: Connection,
+    *,
+    region: str,
+    path: str,
+    at: str | None,
+    unconditional: bool,
+    reason: str,
+    fences: tuple[str, ...],
+) -> None:
     """Delete an entry. Prints the revision of the deletion."""
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
     _one_belief(at=at, unconditional=unconditional)
+    under = _fences(fences)
     with connection.client() as client:
         written = client.board(connection.board_id).delete(
-            region, path, at=_revision(at), unconditional=unconditional, reason=reason
+            region, path, at=_revision(at), unconditional=unconditional, reason=reason, fences=under
         )
     click.echo(_printing.written_json(written) if connection.as_json else _printing.written_line(written))
 

@@ -26,6 +26,7 @@ EXIT_CODES = {
     "refused": 5,
     "unavailable": 6,
     "outcome unknown": 7,
+    "lock lost": 8,
 }
 
 
@@ -137,6 +138,8 @@ def exit_code(error: KokubanError) -> int:
     from kokuban_client import errors  # noqa: PLC0415 - as above
 
     match error:
+        case errors.LockLost() | errors.SessionLost():
+            kind = "lock lost"
         case errors.Conflict():
             kind = "conflict"
         case errors.NotFound():

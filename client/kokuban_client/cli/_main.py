@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kokuban_client.cli import _commands
+from kokuban_client.cli import _commands, _lock_commands
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
 from kokuban_client.demo.command import demo
 
@@ -85,10 +85,13 @@ def kokuban(context: click.Context, /, **options: Any) -> None:  # noqa: ANN401 
 for _command in (
     _commands.get,
     _commands.put,
+    _commands.increment,
     _commands.rm,
     _commands.ls,
     _commands.watch,
     _commands.history,
+    _lock_commands.lock,
+    _lock_commands.session,
     _commands.status,
     demo,
 ):

@@ -128,7 +128,7 @@ def status_lines(status: Status, address: str) -> list[str]:
         ("revision", str(status.revision)),
         ("history", f"from {status.compacted_revision}"),
         *([("leader", status.leader)] if status.leader else []),
-        ("time", _time(status.store_time) or "-"),
+        ("time", spelled_time(status.store_time) or "-"),
     ]
     return [f"{name:<9} {escaped(text)}" for name, text in facts]
 
@@ -151,9 +151,9 @@ def entry_json(entry: Entry) -> str:
             "create_revision": entry.create_revision,
             "sequence": entry.sequence,
             "author": entry.author,
-            "create_time": _time(entry.create_time),
-            "update_time": _time(entry.update_time),
-            "expire_time": _time(entry.expire_time),
+            "create_time": spelled_time(entry.create_time),
+            "update_time": spelled_time(entry.update_time),
+            "expire_time": spelled_time(entry.expire_time),
             "metadata": dict(entry.metadata),
             "token": entry.token or None,
         },
@@ -174,7 +174,7 @@ def change_json(change: EntryChange) -> str:
         for act in change.acts
     ]
     head = _members({"kind": "change", "type": change.type.value, "previous_revision": change.previous_revision})
-    return f'{{{head},"acts":{_dump(acts)},"entry":{entry_json(change.entry)}}}'
+    return f'{{{head},"acts":{dump(acts)},"entry":{entry_json(change.entry)}}}'
 
 
 def watch_json(item: WatchItem, token: str) -> str:
@@ -195,23 +195,30 @@ def watch_json(item: WatchItem, token: str) -> str:
 
 def written_json(written: Written) -> str:
     """Give what a write did as one line of JSON."""
-    return _dump(
-        {
-            "region": written.region,
-            "path": written.path,
-            "revision": str(written.revision),
-            "sequence": written.sequence,
-            "commit_time": _time(written.commit_time),
-            "replayed": written.replayed,
-            "request_id": written.request_id,
-            "token": written.token,
-        }
-    )
+    return dump(_written_facts(written))
+
+
+def computed_json(written: Written) -> str:
+    """Give what a write did, and the value that the server computed, as one line of JSON."""
+    return _object(_written_facts(written), written.content)
+
+
+def _written_facts(written: Written) -> dict[str, object]:
+    return {
+        "region": written.region,
+        "path": written.path,
+        "revision": str(written.revision),
+        "sequence": written.sequence,
+        "commit_time": spelled_time(written.commit_time),
+        "replayed": written.replayed,
+        "request_id": written.request_id,
+        "token": written.token,
+    }
 
 
 def status_json(status: Status, address: str) -> str:
     """Give a server's state as one line of JSON."""
-    return _dump(
+    return dump(
         {
             "address": address,
             "server_version": status.server_version,
@@ -220,7 +227,7 @@ def status_json(status: Status, address: str) -> str:
             "token": status.token,
             "revision": str(status.revision),
             "compacted_revision": status.compacted_revision,
-            "store_time": _time(status.store_time),
+            "store_time": spelled_time(status.store_time),
             "size_bytes": status.size_bytes,
             "size_bytes_max": status.size_bytes_max or None,
             "leader": status.leader or None,
@@ -230,7 +237,7 @@ def status_json(status: Status, address: str) -> str:
 
 def error_json(error: KokubanError) -> str:
     """Give an error as one line of JSON."""
-    return _dump(
+    return dump(
         {
             "error": {
                 "code": error.code,
@@ -246,7 +253,7 @@ def error_json(error: KokubanError) -> str:
 def _object(facts: dict[str, object], content: Content | None) -> str:
     match content:
         case Text(text):
-            value = f'"form":"text","value":{_dump(text)}'
+            value = f'"form":"text","value":{dump(text)}'
         case Json(raw):
             value = f'"form":"json","value":{_one_line(raw)}'
         case Binary(data, media_type):
@@ -261,16 +268,18 @@ def _one_line(raw: str) -> str:
     """Give a JSON text without spaces between its parts and without characters outside ASCII, every digit kept."""
     dense = _JSON_STRING_OR_SPACE.sub(lambda found: found[1] or "", raw)
     # Such characters stand inside strings only, where this spelling means the same.
-    return _NOT_PRINTABLE_ASCII.sub(lambda found: _dump(found[0])[1:-1], dense)
+    return _NOT_PRINTABLE_ASCII.sub(lambda found: dump(found[0])[1:-1], dense)
 
 
 def _members(facts: dict[str, object]) -> str:
-    return _dump(facts)[1:-1]
+    return dump(facts)[1:-1]
 
 
-def _dump(value: object) -> str:
+def dump(value: object) -> str:
+    """Give compact JSON in ASCII."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 
-def _time(instant: datetime | None) -> str | None:
+def spelled_time(instant: datetime | None) -> str | None:
+    """Give an instant as text, if there is one."""
     return None if instant is None else instant.isoformat().replace("+00:00", "Z")

@@ -6,7 +6,8 @@ client may be used from several threads.
 
 from __future__ import annotations
 
-from kokuban_client.sync._board import Board, Client, Listing, Transaction, connect
+from kokuban_client.sync._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
+from kokuban_client.sync._sessions import Session
 from kokuban_client.sync._watch import Watch
 
-__all__ = ["Board", "Client", "Listing", "Transaction", "Watch", "connect"]
+__all__ = ["Board", "Claim", "Client", "HeldLock", "Listing", "Session", "Transaction", "Watch", "connect"]

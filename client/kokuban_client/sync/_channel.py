@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import queue
 import threading
 import time
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
 from kokuban_client._channel_options import options_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 now_s = time.monotonic
 LocallyCancelled = grpc.FutureCancelledError
@@ -74,3 +78,99 @@ def next_response(call: Stream) -> Any:  # noqa: ANN401 - whatever the stream ca
 def being_cancelled() -> bool:
     """Say no: threads are not cancelled."""
     return False
+
+
+Mutex = threading.Lock
+"""What keeps two users of one client from doing the same thing at once."""
+
+
+class Background:
+    """Work that goes on beside its caller: a task, or a thread."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name="kokuban", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the work has ended."""
+        return not self._thread.is_alive()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until it has ended, or for that long. Work does not wait for itself."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+
+class Inbox:
+    """What others leave for one who waits, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def put(self, item: object) -> None:
+        """Leave something."""
+        self._items.put(item)
+
+    def get(self, timeout_s: float) -> Any:  # noqa: ANN401 - whatever was left
+        """Give the next thing, or None if nothing comes in time."""
+        try:
+            return self._items.get(timeout=max(timeout_s, 0.0))
+        except queue.Empty:
+            return None
+
+
+class Duplex:
+    """A stream in both directions. What arrives is put into an inbox as `(this, response)`.
+
+    Its end is put there too: as `(this, RpcError)`, or as `(this, None)` where it ended without one.
+    """
+
+    def __init__(
+        self,
+        method: grpc.StreamStreamMultiCallable[Any, Any],
+        metadata: tuple[tuple[str, str], ...],
+        inbox: Inbox,
+    ) -> None:
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # gRPC reads the requests in a thread of its own, until None tells it that there are no more.
+        self._call = method(iter(self._requests.get, None), metadata=metadata)
+        self._inbox = inbox
+        self._reader = Background(self._read)
+
+    def send(self, request: object, timeout_s: float) -> None:  # noqa: ARG002 - nothing waits here
+        """Send a request. If that fails, the stream ends, and the inbox says so."""
+        self._requests.put(request)
+
+    def _read(self) -> None:
+        end: grpc.RpcError | None = None
+        try:
+            for response in self._call:
+                self._inbox.put((self, response))
+        except grpc.RpcError as failure:
+            end = failure
+        finally:
+            self._requests.put(None)
+            self._inbox.put((self, end))
+
+    def close(self) -> None:
+        """Cancel the stream and wait until nothing more can arrive."""
+        self._requests.put(None)
+        self._call.cancel()
+        self._reader.join()
+
+
+class Block:
+    """The code under `with`. A thread cannot be stopped from outside: it must ask (`check`)."""
+
+    @property
+    def is_running_here(self) -> bool:
+        """Say no: nothing will be stopped here."""
+        return False
+
+    def interrupt(self) -> None:
+        """Do nothing."""
+
+    def leave(self, kind: type[BaseException] | None) -> bool:  # noqa: ARG002 - as its other half
+        """Say that no interruption ended the block."""
+        return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys
-from kokuban_server.core.access import Decision, RegionRules, Role, Verb, decide, rules_of
+from kokuban_server.core.access import Decision, LockPolicies, RegionRules, Role, Verb, decide, rules_of
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.commit import Target
 from kokuban_server.core.refusals import NotFound, RoleRequired, WriteForbidden
@@ -16,6 +16,8 @@ from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import encode_board
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kokuban_server.core.access import Principal
     from kokuban_server.core.names import EntryKey, Region
     from kokuban_server.ports.board_store import BoardStore
@@ -29,19 +31,28 @@ class OpenRegion:
     region: Region
     prefix: bytes
     rules: RegionRules
+    generation: bytes
+    """The key of the region's lock generation."""
 
     def target(self, key: EntryKey) -> Target:
         """Give an entry of the region as a commit's target."""
-        return Target(key, keys.head(self.prefix, key.path), self.rules)
+        return Target(key, keys.head(self.prefix, key.path), self.rules, self.generation)
 
 
 class Access:
     """Decides, for a principal the wire has identified, what may be opened."""
 
-    def __init__(self, store: BoardStore, clock: Clock, development_boards: frozenset[str]) -> None:
+    def __init__(
+        self,
+        store: BoardStore,
+        clock: Clock,
+        development_boards: frozenset[str],
+        lock_policies: LockPolicies = LockPolicies(),  # noqa: B008 - immutable
+    ) -> None:
         self._store = store
         self._clock = clock
         self._development_boards = development_boards
+        self._lock_policies = lock_policies
         self._known_boards: set[tuple[str, str]] = set()
         self._readable: dict[tuple[Principal, str, Region], OpenRegion] = {}
         self._writable: dict[tuple[Principal, str, Region], OpenRegion] = {}
@@ -50,6 +61,11 @@ class Access:
         """Raise `RoleRequired` unless the principal has the role."""
         if role not in principal.roles:
             raise RoleRequired(role.value)
+
+    def require_one_of(self, principal: Principal, roles: Sequence[Role]) -> None:
+        """Raise `RoleRequired`, which names the first, unless the principal has one of the roles."""
+        if principal.roles.isdisjoint(roles):
+            raise RoleRequired(roles[0].value)
 
     async def enter(self, principal: Principal, board: str, deadline: float) -> None:
         """Raise `NotFound` unless the board exists for the principal's tenant.
@@ -71,12 +87,12 @@ class Access:
         self._known_boards.add(name)
 
     def open(self, principal: Principal, board: str, region: Region, verb: Verb) -> OpenRegion:
-        """Give the region for reading or writing.
+        """Give the region for reading, writing or locking.
 
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
         it may be read but not written. The board must have been entered.
         """
-        opened_before = self._writable if verb is Verb.WRITE else self._readable
+        opened_before = self._readable if verb is Verb.READ else self._writable  # who may write may lock
         known = opened_before.get((principal, board, region))
         if known is not None:
             return known
@@ -85,7 +101,9 @@ class Access:
             raise NotFound
         if decision is Decision.FORBIDDEN:
             raise WriteForbidden(str(region))
-        opened = OpenRegion(region, keys.region_prefix(principal.tenant, board, region), rules_of(region))
+        prefix = keys.region_prefix(principal.tenant, board, region)
+        rules = replace(rules_of(region), lock_policy=self._lock_policies.of(region))
+        opened = OpenRegion(region, prefix, rules, keys.LOCK_GENERATION + prefix)
         if len(opened_before) >= _OPENED_MAX:
             opened_before.clear()
         opened_before[principal, board, region] = opened

@@ -6,13 +6,12 @@ import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
-from kokuban_server.core.change_set import Absent, ChangeSet, Put, TimeBefore
+from kokuban_server.core.change_set import Absent, ChangeSet, DeleteKey, Put, TimeBefore
 from kokuban_server.core.commit import (
     FIELD,
     AddToSet,
@@ -37,7 +36,6 @@ from kokuban_server.core.refusals import (
     InvalidRequest,
     OutcomeUnknown,
     Refusal,
-    RequestIdExpired,
     RequestIdReused,
     StoreUnavailable,
     TokenFromAnotherStore,
@@ -50,6 +48,9 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.heads import Heads
+    from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
+    from kokuban_server.app.lock_mirror import LockMirror
+    from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.commit import Commuting, Mutation, Target
@@ -70,10 +71,15 @@ class CommitRequest(NamedTuple):
     digest: bytes
     """Of everything that was asked; the same for the same arguments."""
     beliefs: tuple[tuple[EntryKey, MustNotExist | At], ...]
-    mutations: tuple[tuple[EntryKey, Mutation], ...]
+    mutations: tuple[tuple[EntryKey, Mutation, int], ...]
+    """Each with its place in the request, where releases may stand in between."""
     reason: str
     retry_of: str
     traceparent: str
+    fences: tuple[FenceGiven, ...] = ()
+    """Every lock under which the commit writes, those that it releases among them."""
+    releases: tuple[tuple[int, str], ...] = ()
+    """The places of the mutations that release a lock, and the locks."""
 
 
 class Committed(NamedTuple):
@@ -83,6 +89,9 @@ class Committed(NamedTuple):
     commit_time_ms: int
     replayed: bool
     outcomes: tuple[Outcome, ...]
+    """Of the mutations that write an entry."""
+    releases: tuple[int, ...] = ()
+    """The places of the mutations that release a lock."""
 
 
 @dataclass(slots=True)
@@ -115,20 +124,18 @@ class Commits:
         access: Access,
         heads: Heads,
         time: StoreTime,
-        digest_key: bytes,
-        request_id_window_ms: int = limits.REQUEST_ID_WINDOW_MS,
+        request_ids: RequestIds,
+        locks: LockGuards,
+        mirror: LockMirror,
     ) -> None:
         self._store = store
         self._access = access
         self._heads = heads
         self._time = time
-        self._digest_key = digest_key
-        self._window_ms = request_id_window_ms
+        self._request_ids = request_ids
+        self._locks = locks
+        self._mirror = mirror
         self._folds: dict[bytes, _Fold] = {}
-
-    def digest(self, arguments: bytes) -> bytes:
-        """Give the keyed digest of a commit's arguments, which says nothing about them to who has not the key."""
-        return blake2b(arguments, digest_size=16, key=self._digest_key).digest()
 
     async def commit(self, principal: Principal, request: CommitRequest, deadline: float) -> Committed:
         """Apply a commit once, and give its answer; `deadline` is the loop's time by which to answer.
@@ -137,9 +144,15 @@ class Commits:
         request says what became of it.
         """
         await self._access.enter(principal, request.board, deadline)
+        await self._locks.stand(deadline)
         attempt = self._prepare(principal, request, deadline)
         try:
-            if len(attempt.steps) == 1 and not attempt.beliefs and isinstance(attempt.steps[0].mutation, _COMMUTING):
+            if (
+                len(attempt.steps) == 1
+                and not attempt.beliefs
+                and not request.fences
+                and isinstance(attempt.steps[0].mutation, _COMMUTING)
+            ):
                 return await self._commit_folded(attempt)
             return await self._commit_alone(attempt)
         except OutcomeUnknown as unknown:
@@ -155,22 +168,23 @@ class Commits:
         access = self._access
         epoch = self._store.epoch
         steps = []
-        for index, (key, mutation) in enumerate(request.mutations):
+        for key, mutation, index in request.mutations:
             region = access.open(principal, request.board, key.region, Verb.WRITE)
             if isinstance(mutation, PutEntry | Delete | MergePatch):
                 precondition = mutation.precondition
                 if isinstance(precondition, At) and precondition.epoch != epoch:
                     raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
-            steps.append(Step(region.target(key), mutation))
+            steps.append(Step(region.target(key), mutation, index))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = access.open(principal, request.board, key.region, Verb.READ)
             if isinstance(belief, At) and belief.epoch != epoch:
                 raise TokenFromAnotherStore(f"preconditions[{index}].precondition.at")
             beliefs.append(Belief(region.target(key), belief))
-        now_ms = self._time.now_ms()
-        if not now_ms - self._window_ms < request.id_time_ms <= now_ms + limits.REQUEST_ID_AHEAD_MS_MAX:
-            raise self._expired(request)
+        for given in request.fences:
+            if given.fence.epoch != epoch:
+                raise TokenFromAnotherStore(f"{given.field}.epoch")
+        self._request_ids.check(request.request_id, request.id_time_ms)
         operation = keys.operation(
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
         )
@@ -185,10 +199,8 @@ class Commits:
             if replay is not None:
                 return replay
         for attempts in range(limits.PLAN_ATTEMPTS_MAX):
-            moment = self._moment()
             try:
-                planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
-                change = self._change_set(planned, [attempt], moment)
+                planned, change, moment = self._planned(attempt, states)
             except Refusal:
                 if certain:
                     raise
@@ -196,7 +208,8 @@ class Commits:
                 revision = await self._apply(change, [attempt])
                 if revision is not None:
                     self._learn(planned, revision)
-                    return Committed(revision, moment.now_ms, replayed=False, outcomes=tuple(planned.outcomes))
+                    self._mirror.learn(change, revision)
+                    return Committed(revision, moment.now_ms, False, tuple(planned.outcomes), _places(attempt.request))
                 if attempts:  # the first guess is often merely old; after that, somebody else is really faster
                     await asyncio.sleep(random.uniform(0, 0.002 * (1 << min(attempts, 6))))  # noqa: S311 - jitter
             states, replay = await self._look(attempt)
@@ -204,6 +217,20 @@ class Commits:
             if replay is not None:
                 return replay
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
+
+    def _planned(self, attempt: _Attempt, states: dict[bytes, Current]) -> tuple[Plan, ChangeSet, Moment]:
+        moment = self._moment()
+        held = self._held(attempt)
+        planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
+        return planned, self._change_set(planned, [attempt], moment, held), moment
+
+    def _held(self, attempt: _Attempt) -> Held:
+        """Hold the commit against the locks of its regions."""
+        return self._locks.judge(attempt.principal, attempt.request.board, attempt.steps, attempt.request.fences)
+
+    def _doubts(self, attempt: _Attempt) -> list[bytes]:
+        request = attempt.request
+        return self._locks.doubts(attempt.principal, request.board, attempt.steps, request.fences)
 
     def _moment(self) -> Moment:
         time = self._time
@@ -216,7 +243,7 @@ class Commits:
         """
         states = {}
         known = self._remembered
-        for target, mutation in attempt.steps:
+        for target, mutation, _ in attempt.steps:
             current = known(target.head)
             if current is None:
                 if not isinstance(mutation, PutEntry) or not isinstance(mutation.precondition, MustNotExist):
@@ -248,21 +275,28 @@ class Commits:
     async def _look(self, attempt: _Attempt) -> tuple[dict[bytes, Current], Committed | None]:
         """Read every entry and the operation record in one cut: the states, or the answer the commit had already.
 
-        An entry whose time has come by this server's clock, but not yet by store time, first moves store time.
+        An entry whose time has come by this server's clock, but not yet by store time, first moves store time. Locks that
+        turn out to be other than this server thought are read again with the rest.
         """
         heads = list({target.head for target in attempt.targets})
+        request = attempt.request
         while True:
-            cut = await self._store.read([attempt.operation, *heads], STRONG, left_s(attempt.deadline))
+            doubts = dict.fromkeys(self._doubts(attempt))
+            cut = await self._store.read([attempt.operation, *heads, *doubts], STRONG, left_s(attempt.deadline))
             self._time.saw(cut.store_time_ms)
             record = cut.records[0]
             if record is not None:
                 return {}, await self._replay(attempt, record.value, record.revision)
-            if attempt.request.id_time_ms + self._window_ms <= cut.store_time_ms:
-                raise self._expired(attempt.request)
+            self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
+            found_doubts = cut.records[1 + len(heads) :]
+            if await self._locks.settle(list(doubts), found_doubts, cut.revision, attempt.deadline):
+                continue
+            if any(key not in doubts for key in self._doubts(attempt)):
+                continue  # the watch has brought a lock meanwhile, which may be gone again
             states = {}
             due = False
             now_ms = self._time.now_ms()
-            for head, found in zip(heads, cut.records[1:], strict=True):
+            for head, found in zip(heads, cut.records[1 : 1 + len(heads)], strict=True):
                 current = NOTHING if found is None else Current(decode_entry(head, found.value), found.revision)
                 states[head] = current
                 self._heads.learn(head, current)
@@ -290,12 +324,13 @@ class Commits:
             Outcome(sequence, values.get(keys.history_record(step.target.head, sequence)))
             for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
         )
-        return Committed(revision, answer.commit_time_ms, replayed=True, outcomes=outcomes)
+        return Committed(revision, answer.commit_time_ms, True, outcomes, _places(attempt.request))
 
-    def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment) -> ChangeSet:
+    def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment, held: Held) -> ChangeSet:
         """Give the plan as the store takes it, with what makes each of its requests happen once."""
-        guards = planned.guards
+        guards = planned.guards + held.guards
         puts = puts_of(planned)
+        deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])
         youngest_ms = attempts[0].request.id_time_ms
         for attempt in attempts:
@@ -304,8 +339,11 @@ class Commits:
             answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences))
             puts.append(Put(attempt.operation, answer))
             youngest_ms = min(youngest_ms, request.id_time_ms)
-        guards.append(TimeBefore(youngest_ms + self._window_ms))
-        change = ChangeSet(tuple(guards), tuple(puts), tuple(planned.clean_ups))
+            if request.releases:
+                deletes = deletes + self._releases(attempt)
+        end_ms = self._request_ids.end_ms(youngest_ms)
+        guards.append(TimeBefore(min(end_ms, held.end_ms) if held.end_ms else end_ms))
+        change = ChangeSet(tuple(guards), tuple(puts), tuple(deletes))
         # One entry's states always fit, so the common commit is not measured.
         size = change.size_bytes if len(planned.states) > 1 else 0
         if size > limits.CHANGE_SET_BYTES_MAX:
@@ -316,6 +354,14 @@ class Commits:
                 {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
             )
         return change
+
+    def _releases(self, attempt: _Attempt) -> list[DeleteKey]:
+        prefix = keys.board_prefix(attempt.principal.tenant, attempt.request.board)
+        return [
+            DeleteKey(keys.on_board(kind, prefix, lock_id))
+            for _, lock_id in attempt.request.releases
+            for kind in (keys.LOCK, keys.MARKER)
+        ]
 
     async def _apply(self, change: ChangeSet, attempts: Sequence[_Attempt]) -> int | None:
         """Have the store judge and apply the set; give its revision, or nothing if a guard does not hold.
@@ -406,20 +452,20 @@ class Commits:
                     return None
                 current = states[target.head]
             moment = self._moment()
+            held = self._held(attempts[0])
             planned = plan_fold(target, mutations, acts, current, moment)
-            change = self._change_set(planned, attempts, moment)
+            change = self._change_set(planned, attempts, moment, held)
             revision = await self._apply(change, attempts)
             if revision is not None:
                 self._learn(planned, revision)
-                return [
-                    Committed(revision, moment.now_ms, replayed=False, outcomes=(outcome,))
-                    for outcome in planned.outcomes
-                ]
+                return [Committed(revision, moment.now_ms, False, (outcome,)) for outcome in planned.outcomes]
             current = None
         return None
 
-    def _expired(self, request: CommitRequest) -> RequestIdExpired:
-        return RequestIdExpired(request.request_id, self._window_ms // 1000, self._time.now_ms())
+
+def _places(request: CommitRequest) -> tuple[int, ...]:
+    """Give the places of the mutations that release a lock."""
+    return tuple([place for place, _ in request.releases])
 
 
 def puts_of(planned: Plan) -> list[Put]:

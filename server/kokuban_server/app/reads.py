@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.page_tokens import page_token as make_page_token
+from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.refusals import (
-    InvalidRequest,
     NotFound,
     ResponseTooLarge,
     TokenAheadOfStore,
@@ -168,7 +166,7 @@ class Reads:
         await self._access.enter(principal, board, deadline)
         opened = self._access.open(principal, board, region, Verb.READ)
         prefix = keys.heads(opened.prefix, path)
-        after = _read_page_token(page_token, prefix)
+        after = read_page_token(page_token, prefix, prefix)
         consistency = self._consistency(freshness)
         found: list[Found] = []
         budget = limits.PAGE_BYTES_MAX
@@ -192,7 +190,7 @@ class Reads:
             more = page.more
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
-        return Listing(found, _page_token(after, prefix) if more else "", revision)
+        return Listing(found, make_page_token(after, prefix, prefix) if more else "", revision)
 
     async def list_revisions(
         self, principal: Principal, board: str, key: EntryKey, page_size: int, page_token: str, deadline: float
@@ -208,7 +206,7 @@ class Reads:
             cut = await self._store.read([_NOWHERE], STRONG, left_s(deadline))
             raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
         prefix = keys.history(keys.head(opened.prefix, key.path))
-        after = _read_page_token(page_token, prefix)
+        after = read_page_token(page_token, prefix, prefix)
         page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
         self._time.saw(page.store_time_ms)
         if not page.records and not page_token:
@@ -218,7 +216,7 @@ class Reads:
         for record in page.records:
             state = decode_entry(record.key, record.value)
             found.append(Found(key, shown_state(state, now_ms), record.revision))
-        token = _page_token(page.records[-1].key, prefix) if page.more else ""
+        token = make_page_token(page.records[-1].key, prefix, prefix) if page.more else ""
         return Listing(found, token, page.revision)
 
     def _consistency(self, freshness: Freshness) -> Consistency:
@@ -269,30 +267,3 @@ def shown_state(state: EntryRecord, store_time_ms: int) -> EntryRecord:
 def _name(region: OpenRegion, head: bytes) -> EntryKey:
     path = b"/".join(keys.split(head[len(keys.HEAD) + len(region.prefix) :])).decode()
     return EntryKey(region.region, path)
-
-
-def _page_token(last_key: bytes, prefix: bytes) -> str:
-    """Give the opaque text that says behind which key the next page begins.
-
-    Only what follows the prefix is in it, so a token tells nothing that the listing did not, and cannot reach beyond it.
-    """
-    raw = _token_digest(prefix) + last_key[len(prefix) :]
-    return base64.urlsafe_b64encode(raw).decode()
-
-
-def _read_page_token(token: str, prefix: bytes) -> bytes:
-    """Give the key behind which a page begins; empty for the first. Raises `PAGE_TOKEN_INVALID`."""
-    if not token:
-        return b""
-    try:
-        raw = base64.b64decode(token, altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raw = b""
-    digest = _token_digest(prefix)
-    if not raw.startswith(digest):
-        raise InvalidRequest("PAGE_TOKEN_INVALID", "page_token", "not a token of a listing with these fields")
-    return prefix + raw[len(digest) :]
-
-
-def _token_digest(prefix: bytes) -> bytes:
-    return hashlib.blake2b(prefix, digest_size=8, person=b"kokubanpage").digest()

@@ -18,18 +18,30 @@ from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
+from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.lock_guards import LockGuards
+from kokuban_server.app.lock_mirror import LockMirror
+from kokuban_server.app.lock_requests import LockRequests
+from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.presence import Presence
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.bootstrap.stores import StartError, open_store
 from kokuban_server.core import keys
+from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.wire.identity import DevelopmentIdentity
+from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
 
@@ -52,33 +64,50 @@ class Server:
     def __init__(self, settings: Settings, store: BoardStore, clock: Clock, digest_key: bytes) -> None:
         window_ms = settings.request_id_window_s * 1000
         boards = frozenset(parse_board(name) for name in settings.boards)
+        server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
-        access = Access(store, clock, boards)
+        access = Access(store, clock, boards, LockPolicies.parse(settings.lock_policies))
+        request_ids = RequestIds(time, digest_key, window_ms)
         self._settings = settings
         self._store = store
+        self._mirror = LockMirror(store)
+        self._presence = Presence(store, time, server_id)
+        mirrored = MirroredStore(store, self._mirror)
+        self._lock_requests = LockRequests(mirrored, access, time, request_ids, self._presence)
+        self._sessions = Sessions(store, access, time, self._mirror, request_ids)
         self._watches = Watches(store, access, time, settings.bookmark_interval_s)
         self._upkeep = Upkeep(
             store,
             time,
-            secrets.token_hex(8),
-            lambda job, fault: _log.warning("upkeep.failed", job=job, fault=str(fault)),
+            server_id,
+            _report,
             interval_s=settings.upkeep_interval_s,
             request_id_window_ms=window_ms,
             store_history_ms=settings.store_history_s * 1000,
         )
-        commits = Commits(store, access, Heads(settings.cache_bytes_max), time, digest_key, window_ms)
+        self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
+        heads = Heads(settings.cache_bytes_max)
+        guards = LockGuards(self._mirror, access, time)
+        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror)
         reads = Reads(store, access, time)
+        gate = Gate(store, access, time)
+        held = HeldLocks(mirrored, access, time, self._lock_requests)
         administration = Administration(store, access, importlib.metadata.version("kokuban"))
+        epoch = store.epoch
         self._wire = WireServer(
-            BoardService(commits, reads, self._watches, time, store.epoch),
-            AdminService(administration),
-            self._watches,
+            {
+                "BoardService": BoardService(commits, reads, self._watches, gate, time, request_ids, epoch).methods,
+                "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
+                "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
+                "AdminService": AdminService(administration).methods,
+            },
             DevelopmentIdentity(),
+            self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,
             with_reflection=settings.reflection,
         )
-        self._background: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     @classmethod
     async def open(cls, settings: Settings) -> Server:
@@ -90,18 +119,33 @@ class Server:
     async def start(self) -> int:
         """Listen and begin the background work; give the port."""
         port = await self._wire.start(self._settings.listen)
-        self._background = asyncio.create_task(self._upkeep.run(), name="upkeep")
+        self._background = [
+            asyncio.create_task(self._upkeep.run(), name="upkeep"),
+            asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
+        ]
         return port
+
+    def _drain_streams(self) -> None:
+        self._watches.drain()
+        self._sessions.draining.set()
+        self._lock_requests.drain()
 
     async def stop(self) -> None:
         """Drain, then let go of everything."""
         await self._wire.drain(self._settings.drain_grace_s)
-        if self._background is not None:
-            self._background.cancel()
+        for task in self._background:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._background
+                await task
+        await self._lock_requests.close()
+        await self._presence.end()
+        await self._mirror.close()
         await self._watches.close()
         await self._store.close()
+
+
+def _report(job: str, fault: Exception) -> None:
+    _log.warning("upkeep.failed", job=job, fault=str(fault))
 
 
 async def _digest_key(store: BoardStore) -> bytes:

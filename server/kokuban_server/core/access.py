@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kokuban_server.core import limits
-from kokuban_server.core.names import RegionKind
+from kokuban_server.core.locks import LockPolicy
+from kokuban_server.core.names import WITHOUT_ID, RegionKind, parse_region
+from kokuban_server.core.refusals import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kokuban_server.core.names import Region
 
 
@@ -28,6 +32,8 @@ class Verb(enum.Enum):
 
     READ = "read"
     WRITE = "write"
+    LOCK = "lock"
+    """Keep others from writing; who may write may lock."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +70,7 @@ class RegionRules:
     history_revisions_max: int = limits.HISTORY_REVISIONS_MAX
     history_age_ms_max: int = limits.HISTORY_AGE_MS_MAX
     tombstone_ms: int = limits.TOMBSTONE_MS
+    lock_policy: LockPolicy = LockPolicy.IF_LOCKED
 
 
 _SHARED = RegionRules(needs_precondition=True)
@@ -73,6 +80,43 @@ _OTHER = RegionRules(needs_precondition=False)
 def rules_of(region: Region) -> RegionRules:
     """Give the default rules of a region."""
     return _SHARED if region.kind is RegionKind.SHARED else _OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class LockPolicies:
+    """What regions ask of writes: by region (`shared:plan`), by kind (`task:*`), or else `IF_LOCKED`."""
+
+    by_pattern: tuple[tuple[str, LockPolicy], ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> LockPolicies:
+        """Read `PATTERN=POLICY`, each pattern once. Raises ValueError."""
+        policies: dict[str, LockPolicy] = {}
+        for text in texts:
+            pattern, _, name = text.rpartition("=")
+            kind, colon, rest = pattern.partition(":")
+            try:
+                policy = LockPolicy(name)
+                if not (colon and rest == "*" and kind in _KINDS_WITH_ID):
+                    parse_region(pattern)
+            except (ValueError, InvalidRequest):
+                raise ValueError(
+                    f"{text!r} is not REGION=POLICY, or KIND:*=POLICY with {', '.join(LockPolicy)}"
+                ) from None
+            if pattern in policies:
+                raise ValueError(f"{pattern!r} stands there twice")
+            policies[pattern] = policy
+        return cls(tuple(policies.items()))
+
+    def of(self, region: Region) -> LockPolicy:
+        """Give a region's policy. Regions beyond a board have no locks."""
+        if region.kind in WITHOUT_ID:
+            return LockPolicy.OFF
+        named = dict(self.by_pattern)
+        return named.get(str(region)) or named.get(f"{region.kind.value}:*") or LockPolicy.IF_LOCKED
+
+
+_KINDS_WITH_ID = frozenset(kind.value for kind in RegionKind if kind not in WITHOUT_ID)
 
 
 def decide(principal: Principal, region: Region, verb: Verb) -> Decision:

@@ -130,6 +130,8 @@ class Target(NamedTuple):
     key: EntryKey
     head: bytes
     rules: RegionRules
+    generation: bytes
+    """The key of its region's lock generation."""
 
 
 class Step(NamedTuple):
@@ -137,6 +139,8 @@ class Step(NamedTuple):
 
     target: Target
     mutation: Mutation
+    place: int
+    """The mutation's place in the request."""
 
 
 class Belief(NamedTuple):
@@ -188,10 +192,10 @@ def plan(
     made = Plan()
     expiries: list[int] = []
     guarded: set[bytes] = set()
-    for index, (target, mutation) in enumerate(steps):
+    for target, mutation, number in steps:
         current = states[target.head]
         live = current.live(moment.store_time_ms)
-        place = f"mutations[{index}].{FIELD[type(mutation)]}"
+        place = f"mutations[{number}].{FIELD[type(mutation)]}"
         if isinstance(mutation, Put | Delete | MergePatch):
             _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
         record = _successor(current, live, moment.now_ms)

@@ -20,6 +20,16 @@ BOARD: Final = b"b/"  # that a board exists
 OWNER: Final = b"w/"  # which server does a piece of background work
 MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
+AUDIT: Final = b"u/"  # acts that somebody may have to answer for
+
+LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
+SESSION: Final = b"k/n/"  # a session, on its lease
+LOCK: Final = b"k/l/"  # a lock, on its session's lease: what fences are compared with
+MARKER: Final = b"k/m/"  # that a lock was granted and not released
+WAIT: Final = b"k/a/"  # a request that waits, on its session's lease
+LOCK_GENERATION: Final = b"k/g/"  # moved by every grant and downgrade in a region
+QUEUE_GENERATION: Final = b"k/q/"  # moved by every wait that begins in a region
+SERVER: Final = b"k/r/"  # that a server lives, on a lease of its own
 
 _ESCAPED = re.compile(rb"[\x00-\x1f%/\x7f]")
 _SEQUENCE_TOP: Final = 0xFFFF_FFFF_FFFF_FFFF
@@ -142,6 +152,40 @@ def owner(job: str) -> bytes:
 def mark(time_ms: int) -> bytes:
     """Give the key of a compaction mark; earlier ones sort first."""
     return MARK + b"%015d/" % time_ms
+
+
+@lru_cache(maxsize=4096)
+def board_prefix(tenant: str, board_id: str) -> bytes:
+    """Give what is common to the keys of a board's sessions and locks, behind what says which they are."""
+    return join(tenant.encode(), board_id.encode())
+
+
+def on_board(kind: bytes, board_prefix_key: bytes, name: str) -> bytes:
+    """Give the key of a board's session, lock, marker or wait. `board_prefix_key` comes from `board_prefix`."""
+    return kind + board_prefix_key + name.encode() + b"/"
+
+
+def parse_locking(key: bytes) -> tuple[bytes, bytes, str]:
+    """Give what a key below `LOCKING` is of: its kind, and of those of a board the board's prefix and the name."""
+    kind, rest = key[: len(SESSION)], key[len(SESSION) : -1]
+    prefix, _, name = rest.rpartition(b"/")
+    return kind, prefix + b"/", name.decode()
+
+
+def board_of_generation(key: bytes) -> bytes:
+    """Give the prefix of the board that a generation's region belongs to."""
+    tenant, board_id, _ = key[len(LOCK_GENERATION) :].split(b"/", 2)
+    return tenant + b"/" + board_id + b"/"
+
+
+def server(server_id: str) -> bytes:
+    """Give the key of the record that says that a server lives."""
+    return SERVER + join(server_id.encode())
+
+
+def audit(time_ms: int, name: str) -> bytes:
+    """Give the key of an audit record; earlier ones sort first."""
+    return AUDIT + b"%015d/" % time_ms + join(name.encode())
 
 
 def parse_head(key: bytes) -> tuple[str, str, EntryKey]:

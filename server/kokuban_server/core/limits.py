@@ -39,6 +39,32 @@ STREAM_COMMITS_IN_FLIGHT_MAX: Final = 256
 REQUEST_ID_WINDOW_MS: Final = 3_600 * 1_000
 REQUEST_ID_AHEAD_MS_MAX: Final = 5 * 60 * 1_000
 
+# Sessions and locks.
+SESSION_TTL_MS_MIN: Final = 2_000
+SESSION_TTL_MS_MAX: Final = 3_600 * 1_000
+SESSION_LABEL_BYTES_MAX: Final = 256
+SESSIONS_ENTRIES_MAX: Final = 10_000
+"""Sessions of one board."""
+SESSION_PAGE_ENTRIES_MAX: Final = 100
+LOCK_TARGETS_MAX: Final = 16
+LOCK_PURPOSE_BYTES_MAX: Final = 512
+LOCK_WAIT_MS_MAX: Final = 3_600 * 1_000
+LOCK_HOLD_MS_MIN: Final = 1_000
+LOCK_HOLD_MS_MAX: Final = 24 * 3_600 * 1_000
+LOCK_DELAY_MS_DEFAULT: Final = 1_000
+LOCK_DELAY_MS_MAX: Final = 60 * 1_000
+LOCKS_OF_SESSION_ENTRIES_MAX: Final = 1_024
+"""Locks and waits of one session."""
+WAITS_ENTRIES_MAX: Final = 1_024
+"""Requests that wait on one board."""
+LOCKS_SHOWN_ENTRIES_MAX: Final = 16
+CLAIM_CANDIDATES_ENTRIES_MAX: Final = 64
+CYCLE_ENTRIES_MAX: Final = 16
+FENCES_ENTRIES_MAX: Final = 16
+WAIT_ADOPTED_S_MAX: Final = 10.0
+"""For how long a request keeps its place in the queue after the server of its stream has stopped."""
+WAIT_NEWS_S_MIN: Final = 1.0
+
 # Reads.
 BATCH_KEYS_MAX: Final = 100
 PAGE_ENTRIES_DEFAULT: Final = 100

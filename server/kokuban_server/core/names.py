@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,8 +36,7 @@ _KINDS = {kind.value: kind for kind in RegionKind}
 _REGION_CHARACTERS_MAX = max(map(len, _KINDS)) + 1 + limits.REGION_ID_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """A part of a board, or (`tenant`, `global`) a part beyond it."""
 
     kind: RegionKind

@@ -231,6 +231,213 @@ class RequestIdExpired(Refusal):
 
 
 @dataclass(eq=False)
+class SessionLost(Refusal):
+    """There is no such session of the caller's; what it held is gone."""
+
+    session_id: str
+    reason = "SESSION_LOST"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"session_id": self.session_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who is in the way of a loser, and why; as far as the loser may read it."""
+
+    region: str
+    path: str
+    lock_id: str
+    agent: str
+    session_id: str
+    mode: str
+    state: str
+    """`HELD`, `LOST` while its lock delay lasts, or `QUEUED` for a request that waits."""
+    purpose: str
+    since_ms: int
+    traceparent: str
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The holder as metadata; what is not known is left out."""
+        named = {
+            "region": self.region,
+            "path": self.path,
+            "lock_id": self.lock_id,
+            "holder_agent": self.agent,
+            "holder_session": self.session_id,
+            "mode": self.mode,
+            "state": self.state,
+            "purpose": self.purpose,
+            "since_ms": str(self.since_ms),
+            "holder_traceparent": self.traceparent,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(eq=False)
+class LockedByOther(Refusal):
+    """Somebody else holds a lock there, or stands before the caller in its queue."""
+
+    field_path: str
+    holder: Holder
+    reason = "LOCKED_BY_OTHER"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, **self.holder.facts}
+
+
+@dataclass(eq=False)
+class LockLost(Refusal):
+    """The lock is gone; stop what you do under it."""
+
+    lock_id: str
+    field_path: str = ""
+    reason = "LOCK_LOST"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"lock_id": self.lock_id, **({"field": self.field_path} if self.field_path else {})}
+
+
+@dataclass(eq=False)
+class LockRequired(Refusal):
+    """The region takes writes under a lock only, and none of the commit's fences covers this path."""
+
+    field_path: str
+    region: str
+    path: str
+    reason = "LOCK_REQUIRED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "region": self.region, "path": self.path}
+
+
+@dataclass(eq=False)
+class LockShared(Refusal):
+    """A shared lock forbids writes to its holders too."""
+
+    field_path: str
+    region: str
+    path: str
+    lock_id: str
+    reason = "LOCK_SHARED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "region": self.region, "path": self.path, "lock_id": self.lock_id}
+
+
+@dataclass(eq=False)
+class NotHolder(Refusal):
+    """The fence, the session or the lock is somebody else's."""
+
+    field_path: str
+    lock_id: str = ""
+    session_id: str = ""
+    reason = "NOT_HOLDER"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        named = {"field": self.field_path, "lock_id": self.lock_id, "session_id": self.session_id}
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(eq=False)
+class LockOverlapsOwn(Refusal):
+    """The session holds or waits for something that overlaps this already."""
+
+    field_path: str
+    region: str
+    path: str
+    lock_id: str
+    reason = "LOCK_OVERLAPS_OWN"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "region": self.region, "path": self.path, "lock_id": self.lock_id}
+
+
+@dataclass(frozen=True, slots=True)
+class CycleEdge:
+    """One step of a deadlock: who waits, and for what; as far as the victim may read it."""
+
+    agent: str
+    session_id: str
+    targets: tuple[tuple[str, str, bool], ...]
+    """Region, path, and whether everything below belongs to it."""
+    purpose: str
+
+
+@dataclass(eq=False)
+class Deadlock(Refusal):
+    """The request is the youngest of a circle of requests that wait for each other."""
+
+    edges: tuple[CycleEdge, ...]
+    length: int
+    reason = "DEADLOCK"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        agents = list(dict.fromkeys(edge.agent for edge in self.edges if edge.agent))
+        return {"length": str(self.length), "agents": ", ".join(agents[:6])}
+
+
+@dataclass(eq=False)
+class LockWaitExpired(Refusal):
+    """The time to wait is over, and the request has been withdrawn."""
+
+    waited_ms: int
+    holder: Holder | None
+    reason = "LOCK_WAIT_EXPIRED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"waited_ms": str(self.waited_ms), **(self.holder.facts if self.holder else {})}
+
+
+@dataclass(eq=False)
+class LockWaitTakenOver(Refusal):
+    """Another stream asks with the same request id, and has taken this one's place."""
+
+    lock_id: str
+    reason = "LOCK_WAIT_TAKEN_OVER"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"lock_id": self.lock_id}
+
+
+@dataclass(eq=False)
+class NothingToClaim(Refusal):
+    """None of the entries exists and is free."""
+
+    missing: int
+    locked: int
+    reason = "NOTHING_TO_CLAIM"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"missing": str(self.missing), "locked": str(self.locked)}
+
+
+@dataclass(eq=False)
+class TooManyLocks(Refusal):
+    """The session or the board has as many as it may; nothing was done."""
+
+    what: str
+    limit: int
+    reason = "TOO_MANY_LOCKS"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"what": self.what, "limit": str(self.limit)}
+
+
+@dataclass(eq=False)
 class TokenFromAnotherStore(Refusal):
     """A token or revision of another epoch."""
 

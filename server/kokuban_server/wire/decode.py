@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
-
-from google.protobuf.message import DecodeError, Message
+from typing import TYPE_CHECKING
 
 from kokuban_server.app.commits import CommitRequest
+from kokuban_server.app.lock_guards import FenceGiven
 from kokuban_server.app.reads import AskAtLeast, AskLocal, AskSnapshot, AskStrong, Freshness
 from kokuban_server.app.watches import StartAfter, StartNow, StartSnapshot, WatchStart
 from kokuban_server.core import json_values, limits
@@ -33,6 +32,17 @@ from kokuban_server.core.entry import Form, Value
 from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import is_epoch
+from kokuban_server.wire.fields import (
+    NANOS_PER_MS,
+    UUID7,
+    entry_key,
+    fence_given,
+    fences_given,
+    page_size,
+    page_token,
+    request_id,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,39 +53,11 @@ if TYPE_CHECKING:
 
     from kokuban.v1 import admin_service_pb2 as admin_pb
     from kokuban.v1 import board_service_pb2 as board_pb
-    from kokuban.v1 import commit_pb2, entry_pb2
+    from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2
 
-_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-_NANOS_PER_MS = 1_000_000
-
-_Request = TypeVar("_Request", bound=Message)
-
-
-def parse_message(kind: type[_Request], raw: bytes) -> _Request:
-    """Give the message of the bytes, or refuse them as malformed."""
-    try:
-        return kind.FromString(raw)
-    except DecodeError:
-        raise InvalidRequest(
-            "MALFORMED_REQUEST", "", "not a message of this method, or text that is not UTF-8"
-        ) from None
-
-
-def _too_many(field: str, limit: int, actual: int) -> InvalidRequest:
-    return InvalidRequest(
-        "TOO_MANY_ITEMS", field, f"at most {limit}, these are {actual}", {"limit": str(limit), "actual": str(actual)}
-    )
-
 
 # Names of fields are given from where a function stands, and completed further up only when something is refused.
-
-
-def _key(message: entry_pb2.EntryKey, field: str) -> EntryKey:
-    try:
-        return EntryKey(parse_region(message.region), parse_path(message.path))
-    except InvalidRequest as refusal:
-        raise refusal.under(field) from None
 
 
 def commit_request(
@@ -83,8 +65,8 @@ def commit_request(
 ) -> CommitRequest:
     """Give the commit that a message asks for."""
     board = parse_board(message.board)
-    id_time_ms = _request_id(message.request_id)
-    if message.retry_of and not _UUID7.fullmatch(message.retry_of):
+    id_time_ms = request_id(message.request_id)
+    if message.retry_of and not UUID7.fullmatch(message.retry_of):
         raise InvalidRequest("FIELD_INVALID", "retry_of", "not a UUID of version 7 in canonical lower-case spelling")
     reason = message.reason
     if len(reason) > limits.REASON_BYTES_MAX or len(reason.encode()) > limits.REASON_BYTES_MAX:
@@ -93,8 +75,16 @@ def commit_request(
     if not count:
         raise InvalidRequest("FIELD_REQUIRED", "mutations", "a commit has at least one mutation")
     if count > limits.MUTATIONS_MAX:
-        raise _too_many("mutations", limits.MUTATIONS_MAX, count)
-    mutations = tuple([_mutation(item, index) for index, item in enumerate(message.mutations)])
+        raise too_many("mutations", limits.MUTATIONS_MAX, count)
+    mutations: list[tuple[EntryKey, Mutation, int]] = []
+    releases: list[tuple[int, str]] = []
+    fences = fences_given(message.fences, "fences") if message.fences else []
+    for index, item in enumerate(message.mutations):
+        if item.WhichOneof("kind") == "release_lock":
+            releases.append((index, _release(item.release_lock.fence, index, fences, releases)))
+        else:
+            key, mutation = _mutation(item, index)
+            mutations.append((key, mutation, index))
     if count > 1:
         _distinct(mutations, message.mutations)
     size = _size(message)
@@ -111,29 +101,29 @@ def commit_request(
         id_time_ms,
         digest(message.SerializeToString(deterministic=True)),
         _beliefs(message.preconditions) if message.preconditions else (),
-        mutations,
+        tuple(mutations),
         reason,
         message.retry_of,
         traceparent,
+        tuple(fences),
+        tuple(releases),
     )
 
 
-def _request_id(text: str) -> int:
-    """Give the time in a request id, in milliseconds: the first 48 bits (RFC 9562, section 5.7)."""
-    if not text:
-        raise InvalidRequest(
-            "REQUEST_ID_REQUIRED", "request_id", "a commit without an id could not be made to happen once"
-        )
-    if not _UUID7.fullmatch(text):
-        raise InvalidRequest(
-            "REQUEST_ID_INVALID", "request_id", "not a UUID of version 7 in canonical lower-case spelling"
-        )
-    return int(text[:8] + text[9:13], 16)
+def _release(message: lock_pb2.Fence, index: int, fences: list[FenceGiven], releases: Sequence[tuple[int, str]]) -> str:
+    """Give the lock that a mutation releases; its fence joins those of the commit."""
+    field = f"mutations[{index}].release_lock.fence"
+    fence = fence_given(message, field)
+    if any(lock_id == fence.lock_id for _, lock_id in releases):
+        raise InvalidRequest("DUPLICATE_KEY", field, "a commit releases each lock by at most one mutation")
+    if fence not in [given.fence for given in fences]:
+        fences.append(FenceGiven(field, fence))
+    return fence.lock_id
 
 
-def _distinct(mutations: Sequence[tuple[EntryKey, Mutation]], messages: Sequence[commit_pb2.Mutation]) -> None:
+def _distinct(mutations: Sequence[tuple[EntryKey, Mutation, int]], messages: Sequence[commit_pb2.Mutation]) -> None:
     seen: set[EntryKey] = set()
-    for index, (key, _) in enumerate(mutations):
+    for key, _, index in mutations:
         if key in seen:
             field = f"mutations[{index}].{messages[index].WhichOneof('kind')}.key"
             raise InvalidRequest("DUPLICATE_KEY", field, "a commit changes each entry by at most one mutation")
@@ -156,7 +146,7 @@ def _size(message: commit_pb2.CommitRequest) -> int:
             texts = list(mutation.append_to_list.items)
         elif kind == "add_to_set":
             texts = list(mutation.add_to_set.items)
-        else:
+        else:  # a delete, an increment or a release has none
             texts = [mutation.merge_patch.patch]
         total += sum(len(text.encode()) for text in texts)
     return total
@@ -164,11 +154,11 @@ def _size(message: commit_pb2.CommitRequest) -> int:
 
 def _beliefs(messages: Sequence[commit_pb2.EntryPrecondition]) -> tuple[tuple[EntryKey, MustNotExist | At], ...]:
     if len(messages) > limits.PRECONDITIONS_MAX:
-        raise _too_many("preconditions", limits.PRECONDITIONS_MAX, len(messages))
+        raise too_many("preconditions", limits.PRECONDITIONS_MAX, len(messages))
     beliefs: dict[EntryKey, MustNotExist | At] = {}
     for index, message in enumerate(messages):
         field = f"preconditions[{index}]"
-        key = _key(message.key, f"{field}.key")
+        key = entry_key(message.key, f"{field}.key")
         if key in beliefs:
             raise InvalidRequest("DUPLICATE_KEY", f"{field}.key", "each entry is named at most once")
         precondition = _precondition(message.precondition, f"{field}.precondition")
@@ -204,7 +194,7 @@ def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutat
         )
     body = getattr(message, kind)
     try:
-        return _key(body.key, "key"), _MUTATIONS[kind](body)
+        return entry_key(body.key, "key"), _MUTATIONS[kind](body)
     except InvalidRequest as refusal:
         raise refusal.under(f"mutations[{index}].{kind}") from None
 
@@ -318,9 +308,9 @@ def _expiry(message: commit_pb2.Put) -> Expiry | None:
     if kind is None:
         return None
     given: Timestamp | Duration = getattr(message, kind)
-    if given.nanos % _NANOS_PER_MS or not -999_999_999 <= given.nanos <= 999_999_999:  # noqa: PLR2004 - a second's nanoseconds
+    if given.nanos % NANOS_PER_MS or not -999_999_999 <= given.nanos <= 999_999_999:  # noqa: PLR2004 - a second's nanoseconds
         raise InvalidRequest("EXPIRY_INVALID", kind, "whole milliseconds")
-    time_ms = given.seconds * 1000 + given.nanos // _NANOS_PER_MS
+    time_ms = given.seconds * 1000 + given.nanos // NANOS_PER_MS
     if kind == "expire_time":
         if time_ms <= 0:
             raise InvalidRequest("EXPIRY_INVALID", "expire_time", "must be after now")
@@ -347,7 +337,7 @@ def _items(texts: Sequence[str], field: str) -> tuple[json_values.Json, ...]:
     if not texts:
         raise InvalidRequest("FIELD_REQUIRED", field, "at least one item")
     if len(texts) > limits.LIST_ITEMS_MAX:
-        raise _too_many(field, limits.LIST_ITEMS_MAX, len(texts))
+        raise too_many(field, limits.LIST_ITEMS_MAX, len(texts))
     return tuple([_json(text, f"{field}[{index}]") for index, text in enumerate(texts)])
 
 
@@ -394,7 +384,7 @@ def freshness(message: entry_pb2.ReadConsistency) -> Freshness:
 
 def get_entry(message: board_pb.GetEntryRequest) -> tuple[str, EntryKey, Freshness]:
     """Give board, entry and freshness."""
-    return parse_board(message.board), _key(message.key, "key"), freshness(message.consistency)
+    return parse_board(message.board), entry_key(message.key, "key"), freshness(message.consistency)
 
 
 def batch_get(message: board_pb.BatchGetEntriesRequest) -> tuple[str, list[EntryKey], Freshness]:
@@ -403,26 +393,14 @@ def batch_get(message: board_pb.BatchGetEntriesRequest) -> tuple[str, list[Entry
     if not message.keys:
         raise InvalidRequest("FIELD_REQUIRED", "keys", "at least one entry")
     if len(message.keys) > limits.BATCH_KEYS_MAX:
-        raise _too_many("keys", limits.BATCH_KEYS_MAX, len(message.keys))
+        raise too_many("keys", limits.BATCH_KEYS_MAX, len(message.keys))
     named: dict[EntryKey, None] = {}
     for index, item in enumerate(message.keys):
-        key = _key(item, f"keys[{index}]")
+        key = entry_key(item, f"keys[{index}]")
         if key in named:
             raise InvalidRequest("DUPLICATE_KEY", f"keys[{index}]", "each entry is named at most once")
         named[key] = None
     return board, list(named), freshness(message.consistency)
-
-
-def _page_size(size: int) -> int:
-    if not 0 <= size <= limits.PAGE_ENTRIES_MAX:
-        raise InvalidRequest("FIELD_INVALID", "page_size", f"0 to {limits.PAGE_ENTRIES_MAX}")
-    return size or limits.PAGE_ENTRIES_DEFAULT
-
-
-def _page_token(token: str) -> str:
-    if len(token) > limits.PAGE_TOKEN_BYTES_MAX:
-        raise InvalidRequest("PAGE_TOKEN_INVALID", "page_token", "not a token of a listing with these fields")
-    return token
 
 
 def list_entries(message: board_pb.ListEntriesRequest) -> tuple[str, Region, str, int, str, Freshness]:
@@ -430,14 +408,14 @@ def list_entries(message: board_pb.ListEntriesRequest) -> tuple[str, Region, str
     board = parse_board(message.board)
     region = parse_region(message.region)
     path = parse_path(message.path) if message.path else ""
-    size = _page_size(message.page_size)
-    return board, region, path, size, _page_token(message.page_token), freshness(message.consistency)
+    size = page_size(message.page_size)
+    return board, region, path, size, page_token(message.page_token), freshness(message.consistency)
 
 
 def list_revisions(message: board_pb.ListRevisionsRequest) -> tuple[str, EntryKey, int, str]:
     """Give board, entry, page size and page token."""
     board = parse_board(message.board)
-    return board, _key(message.key, "key"), _page_size(message.page_size), _page_token(message.page_token)
+    return board, entry_key(message.key, "key"), page_size(message.page_size), page_token(message.page_token)
 
 
 def watch(message: board_pb.WatchRequest) -> tuple[str, list[tuple[Region, str]], WatchStart]:
@@ -446,7 +424,7 @@ def watch(message: board_pb.WatchRequest) -> tuple[str, list[tuple[Region, str]]
     if not message.targets:
         raise InvalidRequest("FIELD_REQUIRED", "targets", "at least one region to watch")
     if len(message.targets) > limits.WATCH_TARGETS_MAX:
-        raise _too_many("targets", limits.WATCH_TARGETS_MAX, len(message.targets))
+        raise too_many("targets", limits.WATCH_TARGETS_MAX, len(message.targets))
     targets = []
     for index, target in enumerate(message.targets):
         region = parse_region(target.region, f"targets[{index}].region")
@@ -466,3 +444,27 @@ def compact(message: admin_pb.CompactRequest) -> str:
     if not message.before:
         raise InvalidRequest("FIELD_REQUIRED", "before", "the token of the oldest state to keep")
     return message.before
+
+
+def check_current(
+    message: board_pb.CheckCurrentRequest,
+) -> tuple[str, list[tuple[EntryKey, At]], list[FenceGiven]]:
+    """Give board, entries with the states they were seen in, and fences."""
+    board = parse_board(message.board)
+    if len(message.entries) > limits.BATCH_KEYS_MAX:
+        raise too_many("entries", limits.BATCH_KEYS_MAX, len(message.entries))
+    entries: dict[EntryKey, At] = {}
+    for index, item in enumerate(message.entries):
+        field = f"entries[{index}]"
+        key = entry_key(item.key, f"{field}.key")
+        if key in entries:
+            raise InvalidRequest("DUPLICATE_KEY", f"{field}.key", "each entry is named at most once")
+        if item.at.number <= 0:
+            raise InvalidRequest("PRECONDITION_INVALID", f"{field}.at.number", "a revision's number is above 0")
+        if not is_epoch(item.at.epoch):
+            raise InvalidRequest("TOKEN_INVALID", f"{field}.at.epoch", "16 lower-case hexadecimal digits")
+        entries[key] = At(item.at.number, item.at.epoch)
+    fences = fences_given(message.fences, "fences")
+    if not entries and not fences:
+        raise InvalidRequest("FIELD_REQUIRED", "entries", "at least one entry or fence to check")
+    return board, list(entries.items()), fences

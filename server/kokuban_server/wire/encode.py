@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import board_service_pb2 as board_pb
-from kokuban.v1 import commit_pb2, entry_pb2
+from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2
 from kokuban_server.app.reads import shown_state
 from kokuban_server.core.entry import EntryRecord, EntryState, Form
 from kokuban_server.core.revision import encode_token
@@ -16,9 +16,11 @@ from kokuban_server.core.revision import encode_token
 if TYPE_CHECKING:
     from kokuban_server.app.administration import ServerStatus
     from kokuban_server.app.commits import Committed
+    from kokuban_server.app.current import Verdict
     from kokuban_server.app.reads import Entries, Found, Listing
     from kokuban_server.app.watches import Change, WatchPart
     from kokuban_server.core.entry import Value
+    from kokuban_server.core.locks import Fence
     from kokuban_server.core.names import EntryKey
 
 _CHANGE_TYPES = {
@@ -91,15 +93,18 @@ def entry_change(
 
 def committed(answer: Committed, epoch: str) -> commit_pb2.CommitResponse:
     """Give a commit's answer."""
+    results = [
+        commit_pb2.MutationResult(sequence=sequence, value=None if computed is None else value(computed))
+        for sequence, computed in answer.outcomes
+    ]
+    for place in answer.releases:  # in ascending order, so each gets to its own place among the others
+        results.insert(place, commit_pb2.MutationResult())
     return commit_pb2.CommitResponse(
         token=encode_token(epoch, answer.revision),
         revision=entry_pb2.Revision(number=answer.revision, epoch=epoch),
         commit_time=timestamp(answer.commit_time_ms),
         replayed=answer.replayed,
-        results=[
-            commit_pb2.MutationResult(sequence=sequence, value=None if computed is None else value(computed))
-            for sequence, computed in answer.outcomes
-        ],
+        results=results,
     )
 
 
@@ -207,3 +212,18 @@ def server_status(status: ServerStatus) -> admin_pb.GetStatusResponse:
 def compacted(compacted_revision: int, revision: int, epoch: str) -> admin_pb.CompactResponse:
     """Give what is forgotten now."""
     return admin_pb.CompactResponse(compacted_revision=compacted_revision, token=encode_token(epoch, revision))
+
+
+def current(verdict: Verdict, epoch: str) -> board_pb.CheckCurrentResponse:
+    """Give what still holds."""
+    return board_pb.CheckCurrentResponse(
+        current=not verdict.stale and not verdict.lost,
+        stale_entries=map(entry_key, verdict.stale),
+        lost_fences=map(fence, verdict.lost),
+        token=encode_token(epoch, verdict.revision),
+    )
+
+
+def fence(of: Fence) -> lock_pb2.Fence:
+    """Give a fence's message."""
+    return lock_pb2.Fence(lock_id=of.lock_id, revision=of.revision, epoch=of.epoch)

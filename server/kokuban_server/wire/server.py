@@ -10,16 +10,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from kokuban.v1 import admin_service_pb2, board_service_pb2
+from kokuban.v1 import admin_service_pb2, board_service_pb2, lock_service_pb2, session_service_pb2
 from kokuban_server.core import limits
 from kokuban_server.wire.rpc import Calls, Method
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from google.protobuf.descriptor import ServiceDescriptor
 
-    from kokuban_server.app.watches import Watches
     from kokuban_server.wire.identity import Identity
-    from kokuban_server.wire.services import AdminService, BoardService
 
 RULES: Final[dict[str, str]] = {
     "kokuban.v1.BoardService.Commit": "regions",
@@ -29,14 +29,28 @@ RULES: Final[dict[str, str]] = {
     "kokuban.v1.BoardService.ListEntries": "regions",
     "kokuban.v1.BoardService.ListRevisions": "regions",
     "kokuban.v1.BoardService.Watch": "regions",
+    "kokuban.v1.BoardService.CheckCurrent": "regions, own locks",
+    "kokuban.v1.SessionService.OpenSession": "any principal",
+    "kokuban.v1.SessionService.KeepAlive": "own session",
+    "kokuban.v1.SessionService.CloseSession": "own session",
+    "kokuban.v1.SessionService.ListSessions": "any principal; what is held and waited for by regions",
+    "kokuban.v1.LockService.AcquireLock": "regions, own session",
+    "kokuban.v1.LockService.ClaimEntry": "regions, own session",
+    "kokuban.v1.LockService.DowngradeLock": "own lock",
+    "kokuban.v1.LockService.ReleaseLock": "own lock",
+    "kokuban.v1.LockService.ListLocks": "regions",
+    "kokuban.v1.LockService.BreakLock": "role supervisor or operator; regions",
     "kokuban.v1.AdminService.GetStatus": "any principal",
     "kokuban.v1.AdminService.Compact": "role operator",
 }
-"""How each method is authorised: `regions` asks `Access.open` for every region it touches. A method without a row here does
+"""How each method is authorised: `regions` asks `Access.open` for every region it touches, `own` compares the agent of the
+session or lock with the caller. A method without a row here does
 not start."""
 
 _SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
     board_service_pb2.DESCRIPTOR.services_by_name["BoardService"],
+    session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
+    lock_service_pb2.DESCRIPTOR.services_by_name["LockService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 
@@ -58,34 +72,32 @@ class UnruledMethodError(Exception):
 
 
 class WireServer:
-    """Listens, answers, and drains."""
+    """Listens, answers, and drains. `services` are the methods of each service by their names in the proto."""
 
     def __init__(
         self,
-        board: BoardService,
-        admin: AdminService,
-        watches: Watches,
+        services: Mapping[str, Mapping[str, Method]],
         identity: Identity,
+        on_drain: Callable[[], None],
         *,
         unary_max: int,
         streams_max: int,
         with_reflection: bool,
     ) -> None:
         self._calls = Calls(identity, unary_max, streams_max)
-        self._watches = watches
+        self._on_drain = on_drain
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
-        handlers = {"BoardService": board.methods, "AdminService": admin.methods}
         for descriptor in _SERVICES:
             names.append(descriptor.full_name)
-            self._add(descriptor, handlers[descriptor.name])
+            self._add(descriptor, services[descriptor.name])
         self._names = names
         if with_reflection:
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
 
-    def _add(self, descriptor: ServiceDescriptor, methods: dict[str, Method]) -> None:
+    def _add(self, descriptor: ServiceDescriptor, methods: Mapping[str, Method]) -> None:
         wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
             name = method.full_name
@@ -108,12 +120,12 @@ class WireServer:
     async def drain(self, grace_s: float) -> None:
         """Stop in good order.
 
-        Health says NOT_SERVING, new calls are refused, watches send what they hold and say where to resume, and commits
+        Health says NOT_SERVING, new calls are refused, streams end in good order (watches say where to resume), and commits
         under way finish, for up to `grace_s` seconds.
         """
         self._calls.draining.set()
         await self._health.enter_graceful_shutdown()
-        self._watches.drain()
+        self._on_drain()
         loop = asyncio.get_running_loop()
         end = loop.time() + grace_s
         await self._calls.settle(grace_s)

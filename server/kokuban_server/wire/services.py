@@ -13,6 +13,7 @@ from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.core import limits
 from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
+from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
 from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.administration import Administration
     from kokuban_server.app.commits import Commits
+    from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
+    from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.watches import Watches
 
@@ -31,8 +34,19 @@ _log = structlog.get_logger()
 class BoardService:
     """kokuban.v1.BoardService."""
 
-    def __init__(self, commits: Commits, reads: Reads, watches: Watches, time: StoreTime, epoch: str) -> None:
+    def __init__(
+        self,
+        commits: Commits,
+        reads: Reads,
+        watches: Watches,
+        gate: Gate,
+        time: StoreTime,
+        request_ids: RequestIds,
+        epoch: str,
+    ) -> None:
         self._commits = commits
+        self._gate = gate
+        self._request_ids = request_ids
         self._reads = reads
         self._watches = watches
         self._time = time
@@ -49,17 +63,18 @@ class BoardService:
             "ListEntries": UnaryMethod(self.list_entries),
             "ListRevisions": UnaryMethod(self.list_revisions),
             "Watch": ServerStreamMethod(self.watch),
+            "CheckCurrent": UnaryMethod(self.check_current),
         }
 
     async def commit(self, raw: bytes, call: Call) -> bytes:
         """Apply one commit."""
-        message = decode.parse_message(commit_pb2.CommitRequest, raw)
+        message = parse_message(commit_pb2.CommitRequest, raw)
         return (await self._commit(message, call, call.deadline)).SerializeToString()
 
     async def _commit(
         self, message: commit_pb2.CommitRequest, call: Call, deadline: float
     ) -> commit_pb2.CommitResponse:
-        request = decode.commit_request(message, self._commits.digest, call.traceparent)
+        request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
         answer = await self._commits.commit(call.principal, request, deadline)
         return encode.committed(answer, self._epoch)
 
@@ -111,7 +126,7 @@ class BoardService:
 
     async def _streamed(self, raw: bytes, call: Call) -> bytes:
         """Give one commit's answer on a stream; a refusal is an answer too."""
-        message = decode.parse_message(commit_pb2.CommitStreamRequest, raw).commit
+        message = parse_message(commit_pb2.CommitStreamRequest, raw).commit
         request_id = message.request_id
         deadline = min(call.deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT)
         try:
@@ -138,19 +153,19 @@ class BoardService:
 
     async def get_entry(self, raw: bytes, call: Call) -> bytes:
         """Read one entry."""
-        board, key, freshness = decode.get_entry(decode.parse_message(board_pb.GetEntryRequest, raw))
+        board, key, freshness = decode.get_entry(parse_message(board_pb.GetEntryRequest, raw))
         found, revision = await self._reads.get(call.principal, board, key, freshness, call.deadline)
         return encode.got(found, revision, self._epoch).SerializeToString()
 
     async def batch_get_entries(self, raw: bytes, call: Call) -> bytes:
         """Read several entries in one cut."""
-        board, named, freshness = decode.batch_get(decode.parse_message(board_pb.BatchGetEntriesRequest, raw))
+        board, named, freshness = decode.batch_get(parse_message(board_pb.BatchGetEntriesRequest, raw))
         entries = await self._reads.batch_get(call.principal, board, named, freshness, call.deadline)
         return encode.batch(entries, self._epoch).SerializeToString()
 
     async def list_entries(self, raw: bytes, call: Call) -> bytes:
         """Read one page of entries."""
-        message = decode.parse_message(board_pb.ListEntriesRequest, raw)
+        message = parse_message(board_pb.ListEntriesRequest, raw)
         board, region, path, size, token, freshness = decode.list_entries(message)
         page = await self._reads.list_entries(
             call.principal, board, region, path, size, token, freshness, call.deadline
@@ -159,14 +174,14 @@ class BoardService:
 
     async def list_revisions(self, raw: bytes, call: Call) -> bytes:
         """Read one page of an entry's history."""
-        message = decode.parse_message(board_pb.ListRevisionsRequest, raw)
+        message = parse_message(board_pb.ListRevisionsRequest, raw)
         board, key, size, token = decode.list_revisions(message)
         page = await self._reads.list_revisions(call.principal, board, key, size, token, call.deadline)
         return encode.history(page, self._epoch).SerializeToString()
 
     async def watch(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:
         """Send changes until the client has enough."""
-        message = decode.parse_message(board_pb.WatchRequest, raw)
+        message = parse_message(board_pb.WatchRequest, raw)
         board, targets, start = decode.watch(message)
         parts = self._watches.follow(call.principal, board, targets, start, call.deadline)
         try:
@@ -174,6 +189,12 @@ class BoardService:
                 yield encode.watch_part(part, self._epoch, self._time.now_ms(), omit_values=message.omit_values)
         finally:
             await parts.aclose()
+
+    async def check_current(self, raw: bytes, call: Call) -> bytes:
+        """Say what still holds."""
+        board, entries, fences = decode.check_current(parse_message(board_pb.CheckCurrentRequest, raw))
+        verdict = await self._gate.check(call.principal, board, entries, fences, call.deadline)
+        return encode.current(verdict, self._epoch).SerializeToString()
 
 
 class AdminService:
@@ -189,11 +210,11 @@ class AdminService:
 
     async def get_status(self, raw: bytes, call: Call) -> bytes:
         """Say how the server and its store are."""
-        decode.parse_message(admin_pb.GetStatusRequest, raw)
+        parse_message(admin_pb.GetStatusRequest, raw)
         return encode.server_status(await self._administration.status(call.deadline)).SerializeToString()
 
     async def compact(self, raw: bytes, call: Call) -> bytes:
         """Forget history."""
-        before = decode.compact(decode.parse_message(admin_pb.CompactRequest, raw))
+        before = decode.compact(parse_message(admin_pb.CompactRequest, raw))
         compacted, revision = await self._administration.compact(call.principal, before, call.deadline)
         return encode.compacted(compacted, revision, self._administration.epoch).SerializeToString()

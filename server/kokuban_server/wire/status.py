@@ -9,13 +9,14 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
+from kokuban.v1 import lock_pb2
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import InvalidRequest, Unauthenticated
+from kokuban_server.core.refusals import Deadlock, InvalidRequest, Unauthenticated
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from kokuban_server.core.refusals import Refusal
+    from kokuban_server.core.refusals import CycleEdge, Refusal
 
 DOMAIN: Final = "kokuban"
 
@@ -58,6 +59,20 @@ CODE_BY_REASON: Final[dict[str, StatusCode]] = {
     "VALUE_FULL": StatusCode.FAILED_PRECONDITION,
     "REQUEST_ID_REUSED": StatusCode.FAILED_PRECONDITION,
     "REQUEST_ID_EXPIRED": StatusCode.FAILED_PRECONDITION,
+    "SESSION_LOST": StatusCode.FAILED_PRECONDITION,
+    "LOCKED_BY_OTHER": StatusCode.FAILED_PRECONDITION,
+    "LOCK_LOST": StatusCode.FAILED_PRECONDITION,
+    "LOCK_REQUIRED": StatusCode.FAILED_PRECONDITION,
+    "LOCK_SHARED": StatusCode.FAILED_PRECONDITION,
+    "NOT_HOLDER": StatusCode.FAILED_PRECONDITION,
+    "LOCK_OVERLAPS_OWN": StatusCode.FAILED_PRECONDITION,
+    "DEADLOCK": StatusCode.ABORTED,
+    "LOCK_WAIT_EXPIRED": StatusCode.DEADLINE_EXCEEDED,
+    "LOCK_WAIT_TAKEN_OVER": StatusCode.ABORTED,
+    "NOTHING_TO_CLAIM": StatusCode.FAILED_PRECONDITION,
+    "TOO_MANY_LOCKS": StatusCode.RESOURCE_EXHAUSTED,
+    "LOCK_TARGETS_INVALID": StatusCode.INVALID_ARGUMENT,
+    "DURATION_INVALID": StatusCode.INVALID_ARGUMENT,
     "TOKEN_FROM_ANOTHER_STORE": StatusCode.FAILED_PRECONDITION,
     "HISTORY_COMPACTED": StatusCode.OUT_OF_RANGE,
     "TOKEN_AHEAD_OF_STORE": StatusCode.OUT_OF_RANGE,
@@ -85,6 +100,8 @@ RETRY_AFTER_MS: Final[dict[str, int]] = {
 """After how long a second try makes sense; goes out as `RetryInfo`."""
 
 _DETAIL_CHARACTERS_MAX: Final = 512
+_CYCLE_BYTES_MAX: Final = 3_000
+"""Trailers above some 16 KB reach a client as a failure of the connection instead of the status."""
 
 
 def message_of(refusal: Refusal) -> str:
@@ -118,6 +135,8 @@ def status_of(refusal: Refusal) -> status_pb2.Status:
             field=refusal.field_path, description=refusal.detail[:_DETAIL_CHARACTERS_MAX], reason=reason
         )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(refusal, Deadlock):
+        details.append(_cycle(refusal))
     if reason in RETRY_AFTER_MS:
         delay = Duration()
         delay.FromMilliseconds(RETRY_AFTER_MS[reason])
@@ -129,3 +148,29 @@ def status_of(refusal: Refusal) -> status_pb2.Status:
         packed.append(item)
     code: int = CODE_BY_REASON[reason].value[0]
     return status_pb2.Status(code=code, message=message_of(refusal), details=packed)
+
+
+def _cycle(refusal: Deadlock) -> lock_pb2.DeadlockCycle:
+    """Give the circle; what would not fit into the trailers of a status goes, purposes first, then edges of its middle."""
+    edges = list(refusal.edges)
+    cycle = lock_pb2.DeadlockCycle(edges=map(_edge, edges), length=refusal.length)
+    if cycle.ByteSize() > _CYCLE_BYTES_MAX:
+        for edge in cycle.edges:
+            edge.purpose = ""
+    while cycle.ByteSize() > _CYCLE_BYTES_MAX and len(cycle.edges) > 1:
+        del cycle.edges[len(cycle.edges) // 2]
+    return cycle
+
+
+def _edge(edge: CycleEdge) -> lock_pb2.WaitEdge:
+    return lock_pb2.WaitEdge(
+        agent=edge.agent,
+        session_id=edge.session_id,
+        waits_for=[
+            lock_pb2.LockTarget(
+                region=region, path=path, scope=lock_pb2.LOCK_SCOPE_SUBTREE if subtree else lock_pb2.LOCK_SCOPE_ENTRY
+            )
+            for region, path, subtree in edge.targets
+        ],
+        purpose=edge.purpose,
+    )

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from kokuban.v1 import entry_pb2 as _entry_pb2
+from kokuban.v1 import lock_pb2 as _lock_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -508,3 +509,105 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class EntryAt(_message.Message):
+    """EntryAt is an entry in the state that the caller has seen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def key(self) -> _entry_pb2.EntryKey:
+        """key is the entry. Required."""
+
+    @_builtins.property
+    def at(self) -> _entry_pb2.Revision:
+        """at is the state. Required."""
+
+    def __init__(
+        self,
+        *,
+        key: _entry_pb2.EntryKey | None = ...,
+        at: _entry_pb2.Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryAt: _TypeAlias = EntryAt  # noqa: Y015
+
+@_typing.final
+class CheckCurrentRequest(_message.Message):
+    """CheckCurrentRequest asks whether entries and fences are still current."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    FENCES_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryAt]:
+        """entries are what the caller has read, at most 100, each once."""
+
+    @_builtins.property
+    def fences(self) -> _containers.RepeatedCompositeFieldContainer[_lock_pb2.Fence]:
+        """fences are the caller's locks, at most 16, each once. At least one entry or fence is required."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        entries: _abc.Iterable[Global___EntryAt] | None = ...,
+        fences: _abc.Iterable[_lock_pb2.Fence] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "entries", b"entries", "fences", b"fences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckCurrentRequest: _TypeAlias = CheckCurrentRequest  # noqa: Y015
+
+@_typing.final
+class CheckCurrentResponse(_message.Message):
+    """CheckCurrentResponse says what still holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURRENT_FIELD_NUMBER: _builtins.int
+    STALE_ENTRIES_FIELD_NUMBER: _builtins.int
+    LOST_FENCES_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    current: _builtins.bool
+    """current is true if every entry is still in that state and every fence is alive."""
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def stale_entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryKey]:
+        """stale_entries are those that have changed, ended, or may not be read by the caller."""
+
+    @_builtins.property
+    def lost_fences(self) -> _containers.RepeatedCompositeFieldContainer[_lock_pb2.Fence]:
+        """lost_fences are those whose lock is gone or is not the caller's."""
+
+    def __init__(
+        self,
+        *,
+        current: _builtins.bool = ...,
+        stale_entries: _abc.Iterable[_entry_pb2.EntryKey] | None = ...,
+        lost_fences: _abc.Iterable[_lock_pb2.Fence] | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current", b"current", "lost_fences", b"lost_fences", "stale_entries", b"stale_entries", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckCurrentResponse: _TypeAlias = CheckCurrentResponse  # noqa: Y015

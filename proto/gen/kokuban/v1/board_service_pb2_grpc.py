@@ -78,6 +78,11 @@ class BoardServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_board__service__pb2.WatchRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_board__service__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.CheckCurrent = channel.unary_unary(
+                '/kokuban.v1.BoardService/CheckCurrent',
+                request_serializer=kokuban_dot_v1_dot_board__service__pb2.CheckCurrentRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_board__service__pb2.CheckCurrentResponse.FromString,
+                _registered_method=True)
 
 
 class BoardServiceServicer(object):
@@ -146,6 +151,15 @@ class BoardServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckCurrent(self, request, context):
+        """CheckCurrent says whether what the caller believes still holds: the gate to ask right before an effect outside the board,
+        which no transaction can cover. The answer is from one consistent cut, and as fresh as a strong read. It narrows the gap
+        between the last look and the effect; it cannot close it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BoardServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -183,6 +197,11 @@ def add_BoardServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=kokuban_dot_v1_dot_board__service__pb2.WatchRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_board__service__pb2.WatchResponse.SerializeToString,
+            ),
+            'CheckCurrent': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckCurrent,
+                    request_deserializer=kokuban_dot_v1_dot_board__service__pb2.CheckCurrentRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_board__service__pb2.CheckCurrentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -382,6 +401,33 @@ class BoardService(object):
             '/kokuban.v1.BoardService/Watch',
             kokuban_dot_v1_dot_board__service__pb2.WatchRequest.SerializeToString,
             kokuban_dot_v1_dot_board__service__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckCurrent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.BoardService/CheckCurrent',
+            kokuban_dot_v1_dot_board__service__pb2.CheckCurrentRequest.SerializeToString,
+            kokuban_dot_v1_dot_board__service__pb2.CheckCurrentResponse.FromString,
             options,
             channel_credentials,
             insecure,

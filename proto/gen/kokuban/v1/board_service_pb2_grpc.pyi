@@ -66,6 +66,11 @@ class BoardServiceStub:
     up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
     default), `WATCH_GAP` if the store lost a change.
     """
+    CheckCurrent: _grpc.UnaryUnaryMultiCallable[_board_service_pb2.CheckCurrentRequest, _board_service_pb2.CheckCurrentResponse]
+    """CheckCurrent says whether what the caller believes still holds: the gate to ask right before an effect outside the board,
+    which no transaction can cover. The answer is from one consistent cut, and as fresh as a strong read. It narrows the gap
+    between the last look and the effect; it cannot close it.
+    """
 
 @_typing.type_check_only
 class BoardServiceAsyncStub(BoardServiceStub):
@@ -103,6 +108,11 @@ class BoardServiceAsyncStub(BoardServiceStub):
     When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
     up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
     default), `WATCH_GAP` if the store lost a change.
+    """
+    CheckCurrent: _aio.UnaryUnaryMultiCallable[_board_service_pb2.CheckCurrentRequest, _board_service_pb2.CheckCurrentResponse]  # type: ignore[assignment]
+    """CheckCurrent says whether what the caller believes still holds: the gate to ask right before an effect outside the board,
+    which no transaction can cover. The answer is from one consistent cut, and as fresh as a strong read. It narrows the gap
+    between the last look and the effect; it cannot close it.
     """
 
 class BoardServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -180,6 +190,17 @@ class BoardServiceServicer(metaclass=_abc_1.ABCMeta):
         When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
         up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
         default), `WATCH_GAP` if the store lost a change.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckCurrent(
+        self,
+        request: _board_service_pb2.CheckCurrentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_board_service_pb2.CheckCurrentResponse, _abc.Awaitable[_board_service_pb2.CheckCurrentResponse]]:
+        """CheckCurrent says whether what the caller believes still holds: the gate to ask right before an effect outside the board,
+        which no transaction can cover. The answer is from one consistent cut, and as fresh as a strong read. It narrows the gap
+        between the last look and the effect; it cannot close it.
         """
 
 def add_BoardServiceServicer_to_server(servicer: BoardServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

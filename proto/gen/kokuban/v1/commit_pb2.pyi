@@ -12,6 +12,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from kokuban.v1 import entry_pb2 as _entry_pb2
 from kokuban.v1 import error_reason_pb2 as _error_reason_pb2
+from kokuban.v1 import lock_pb2 as _lock_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -267,6 +268,33 @@ class MergePatch(_message.Message):
 Global___MergePatch: _TypeAlias = MergePatch  # noqa: Y015
 
 @_typing.final
+class ReleaseLock(_message.Message):
+    """ReleaseLock gives a lock back in the same act as the rest of the commit: what was made under the lock is published and the
+    lock is free at once, or neither. The fence also counts as one of the commit's fences. A lock that is gone fails the commit
+    with `LOCK_LOST`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> _lock_pb2.Fence:
+        """fence is the lock's. Required. Each lock is released by at most one mutation, else `DUPLICATE_KEY`."""
+
+    def __init__(
+        self,
+        *,
+        fence: _lock_pb2.Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseLock: _TypeAlias = ReleaseLock  # noqa: Y015
+
+@_typing.final
 class Mutation(_message.Message):
     """Mutation is one change. A commit changes each entry by at most one mutation, else `DUPLICATE_KEY`."""
 
@@ -278,6 +306,7 @@ class Mutation(_message.Message):
     APPEND_TO_LIST_FIELD_NUMBER: _builtins.int
     ADD_TO_SET_FIELD_NUMBER: _builtins.int
     MERGE_PATCH_FIELD_NUMBER: _builtins.int
+    RELEASE_LOCK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___Put:
         """put writes an entry."""
@@ -302,6 +331,10 @@ class Mutation(_message.Message):
     def merge_patch(self) -> Global___MergePatch:
         """merge_patch merges into an object."""
 
+    @_builtins.property
+    def release_lock(self) -> Global___ReleaseLock:
+        """release_lock gives a lock back."""
+
     def __init__(
         self,
         *,
@@ -311,12 +344,13 @@ class Mutation(_message.Message):
         append_to_list: Global___AppendToList | None = ...,
         add_to_set: Global___AddToSet | None = ...,
         merge_patch: Global___MergePatch | None = ...,
+        release_lock: Global___ReleaseLock | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch", "release_lock"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -364,6 +398,7 @@ class CommitRequest(_message.Message):
     MUTATIONS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    FENCES_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     request_id: _builtins.str
@@ -389,6 +424,14 @@ class CommitRequest(_message.Message):
         1,400,000 bytes. Else `COMMIT_TOO_LARGE`.
         """
 
+    @_builtins.property
+    def fences(self) -> _containers.RepeatedCompositeFieldContainer[_lock_pb2.Fence]:
+        """fences are the locks under which the commit writes, at most 16, each once. All must be alive at the very moment of the
+        commit, whether a mutation needs them or not: else `LOCK_LOST`, or `NOT_HOLDER` for somebody else's. A mutation of a path
+        that somebody else has locked is refused with `LOCKED_BY_OTHER`; under a shared lock of one's own with `LOCK_SHARED`; of a
+        path whose region wants a lock for every write with `LOCK_REQUIRED`, unless one of the fences covers it.
+        """
+
     def __init__(
         self,
         *,
@@ -398,10 +441,11 @@ class CommitRequest(_message.Message):
         mutations: _abc.Iterable[Global___Mutation] | None = ...,
         reason: _builtins.str = ...,
         retry_of: _builtins.str = ...,
+        fences: _abc.Iterable[_lock_pb2.Fence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "mutations", b"mutations", "preconditions", b"preconditions", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "fences", b"fences", "mutations", b"mutations", "preconditions", b"preconditions", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -416,7 +460,7 @@ class MutationResult(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """sequence is the entry's write count after the commit."""
+    """sequence is the entry's write count after the commit. 0 for `ReleaseLock`."""
     @_builtins.property
     def value(self) -> _entry_pb2.Value:
         """value is the final value at the commit's revision, for mutations that compute one (`Increment`, `AppendToList`,

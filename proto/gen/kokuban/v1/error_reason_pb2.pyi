@@ -218,6 +218,68 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL. A fault of the server. Its log has the details under the incident id. Metadata: incident. Example:
     `incident` = `3f2c…`.
     """
+    ERROR_REASON_SESSION_LOST: _ErrorReason.ValueType  # 53
+    """FAILED_PRECONDITION. There is no such session of the caller's: it ended, or never was. What it held is gone. Open a new
+    one. Metadata: session_id. Example: `session_id`.
+    """
+    ERROR_REASON_LOCKED_BY_OTHER: _ErrorReason.ValueType  # 54
+    """FAILED_PRECONDITION. Somebody else holds a lock there, or stands before the caller in its queue. Wait for it, or do
+    something else. Metadata: field, region, path, lock_id, holder_agent, holder_session, mode, purpose, since_ms,
+    holder_traceparent, state (`HELD`, `LOST` while its lock delay lasts, `QUEUED` for a request that waits). What the caller
+    may not read is left out. Example: `region` = `shared:plan`, `path` = `task_1`, `holder_agent` = `planner`, `purpose` =
+    `restructure the plan`.
+    """
+    ERROR_REASON_LOCK_LOST: _ErrorReason.ValueType  # 55
+    """FAILED_PRECONDITION. The lock of a fence, or of a repeated request, is gone: lost, broken, over its longest hold, or
+    released. Nothing was written. Stop what you do under it. Metadata: lock_id, field. Example: `lock_id`, `field` =
+    `fences[0]`.
+    """
+    ERROR_REASON_LOCK_REQUIRED: _ErrorReason.ValueType  # 56
+    """FAILED_PRECONDITION. The region takes writes under a lock only, and no fence of the commit covers this path. Metadata:
+    field, region, path. Example: `region` = `shared:ledger`, `path` = `accounts`.
+    """
+    ERROR_REASON_LOCK_SHARED: _ErrorReason.ValueType  # 57
+    """FAILED_PRECONDITION. The caller holds this path under a shared lock, which forbids writes to its holders too. Metadata:
+    field, region, path, lock_id. Example: `region` = `shared:plan`, `path` = `task_1`.
+    """
+    ERROR_REASON_NOT_HOLDER: _ErrorReason.ValueType  # 58
+    """FAILED_PRECONDITION. The fence, the session or the lock is somebody else's. Metadata: lock_id or session_id, field.
+    Example: `lock_id`.
+    """
+    ERROR_REASON_LOCK_OVERLAPS_OWN: _ErrorReason.ValueType  # 59
+    """FAILED_PRECONDITION. The session holds or waits for something that overlaps this already. Metadata: field, region, path,
+    lock_id. Example: `field` = `targets[0]`, `lock_id`.
+    """
+    ERROR_REASON_DEADLOCK: _ErrorReason.ValueType  # 60
+    """ABORTED. To wait would be to wait for ever: the request is part of a circle of requests that wait for each other, and is
+    the youngest of them. The detail `kokuban.v1.DeadlockCycle` names the circle. Release what you hold, and ask again.
+    Metadata: length, agents. Example: `length` = `2`, `agents` = `writer-1, writer-2`.
+    """
+    ERROR_REASON_LOCK_WAIT_EXPIRED: _ErrorReason.ValueType  # 61
+    """DEADLINE_EXCEEDED. The time to wait is over, and the request has been withdrawn. Metadata: waited_ms, and of what was
+    in its way region, path, lock_id, holder_agent, holder_session, mode, purpose, since_ms, holder_traceparent, state, as
+    for `LOCKED_BY_OTHER`. Example: `waited_ms` = `5000`, `holder_agent` = `planner`.
+    """
+    ERROR_REASON_LOCK_WAIT_TAKEN_OVER: _ErrorReason.ValueType  # 62
+    """ABORTED. Another stream asks with the same request id, and has taken this one's place. Metadata: lock_id. Example:
+    `lock_id`.
+    """
+    ERROR_REASON_NOTHING_TO_CLAIM: _ErrorReason.ValueType  # 63
+    """FAILED_PRECONDITION. None of the entries exists and is free. Metadata: missing, locked. Example: `missing` = `1`,
+    `locked` = `3`.
+    """
+    ERROR_REASON_TOO_MANY_LOCKS: _ErrorReason.ValueType  # 64
+    """RESOURCE_EXHAUSTED. The session has 1024 locks and requests, or the board 1024 requests that wait, or 10000 sessions.
+    Nothing was done. Metadata: limit, what (`locks`, `waits` or `sessions`). Example: `what` = `waits`, `limit` = `1024`.
+    """
+    ERROR_REASON_LOCK_TARGETS_INVALID: _ErrorReason.ValueType  # 65
+    """INVALID_ARGUMENT. A lock's targets are in a region that has no locks, or one is twice there or inside another. Metadata:
+    field. Example: `field` = `targets[1]`.
+    """
+    ERROR_REASON_DURATION_INVALID: _ErrorReason.ValueType  # 66
+    """INVALID_ARGUMENT. A time is outside its bounds, or finer than a millisecond. Metadata: field, limit. Example: `field` =
+    `ttl`, `limit` = `3600000`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -420,5 +482,67 @@ ERROR_REASON_STORE_CORRUPT: ErrorReason.ValueType  # 51
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 52
 """INTERNAL. A fault of the server. Its log has the details under the incident id. Metadata: incident. Example:
 `incident` = `3f2c…`.
+"""
+ERROR_REASON_SESSION_LOST: ErrorReason.ValueType  # 53
+"""FAILED_PRECONDITION. There is no such session of the caller's: it ended, or never was. What it held is gone. Open a new
+one. Metadata: session_id. Example: `session_id`.
+"""
+ERROR_REASON_LOCKED_BY_OTHER: ErrorReason.ValueType  # 54
+"""FAILED_PRECONDITION. Somebody else holds a lock there, or stands before the caller in its queue. Wait for it, or do
+something else. Metadata: field, region, path, lock_id, holder_agent, holder_session, mode, purpose, since_ms,
+holder_traceparent, state (`HELD`, `LOST` while its lock delay lasts, `QUEUED` for a request that waits). What the caller
+may not read is left out. Example: `region` = `shared:plan`, `path` = `task_1`, `holder_agent` = `planner`, `purpose` =
+`restructure the plan`.
+"""
+ERROR_REASON_LOCK_LOST: ErrorReason.ValueType  # 55
+"""FAILED_PRECONDITION. The lock of a fence, or of a repeated request, is gone: lost, broken, over its longest hold, or
+released. Nothing was written. Stop what you do under it. Metadata: lock_id, field. Example: `lock_id`, `field` =
+`fences[0]`.
+"""
+ERROR_REASON_LOCK_REQUIRED: ErrorReason.ValueType  # 56
+"""FAILED_PRECONDITION. The region takes writes under a lock only, and no fence of the commit covers this path. Metadata:
+field, region, path. Example: `region` = `shared:ledger`, `path` = `accounts`.
+"""
+ERROR_REASON_LOCK_SHARED: ErrorReason.ValueType  # 57
+"""FAILED_PRECONDITION. The caller holds this path under a shared lock, which forbids writes to its holders too. Metadata:
+field, region, path, lock_id. Example: `region` = `shared:plan`, `path` = `task_1`.
+"""
+ERROR_REASON_NOT_HOLDER: ErrorReason.ValueType  # 58
+"""FAILED_PRECONDITION. The fence, the session or the lock is somebody else's. Metadata: lock_id or session_id, field.
+Example: `lock_id`.
+"""
+ERROR_REASON_LOCK_OVERLAPS_OWN: ErrorReason.ValueType  # 59
+"""FAILED_PRECONDITION. The session holds or waits for something that overlaps this already. Metadata: field, region, path,
+lock_id. Example: `field` = `targets[0]`, `lock_id`.
+"""
+ERROR_REASON_DEADLOCK: ErrorReason.ValueType  # 60
+"""ABORTED. To wait would be to wait for ever: the request is part of a circle of requests that wait for each other, and is
+the youngest of them. The detail `kokuban.v1.DeadlockCycle` names the circle. Release what you hold, and ask again.
+Metadata: length, agents. Example: `length` = `2`, `agents` = `writer-1, writer-2`.
+"""
+ERROR_REASON_LOCK_WAIT_EXPIRED: ErrorReason.ValueType  # 61
+"""DEADLINE_EXCEEDED. The time to wait is over, and the request has been withdrawn. Metadata: waited_ms, and of what was
+in its way region, path, lock_id, holder_agent, holder_session, mode, purpose, since_ms, holder_traceparent, state, as
+for `LOCKED_BY_OTHER`. Example: `waited_ms` = `5000`, `holder_agent` = `planner`.
+"""
+ERROR_REASON_LOCK_WAIT_TAKEN_OVER: ErrorReason.ValueType  # 62
+"""ABORTED. Another stream asks with the same request id, and has taken this one's place. Metadata: lock_id. Example:
+`lock_id`.
+"""
+ERROR_REASON_NOTHING_TO_CLAIM: ErrorReason.ValueType  # 63
+"""FAILED_PRECONDITION. None of the entries exists and is free. Metadata: missing, locked. Example: `missing` = `1`,
+`locked` = `3`.
+"""
+ERROR_REASON_TOO_MANY_LOCKS: ErrorReason.ValueType  # 64
+"""RESOURCE_EXHAUSTED. The session has 1024 locks and requests, or the board 1024 requests that wait, or 10000 sessions.
+Nothing was done. Metadata: limit, what (`locks`, `waits` or `sessions`). Example: `what` = `waits`, `limit` = `1024`.
+"""
+ERROR_REASON_LOCK_TARGETS_INVALID: ErrorReason.ValueType  # 65
+"""INVALID_ARGUMENT. A lock's targets are in a region that has no locks, or one is twice there or inside another. Metadata:
+field. Example: `field` = `targets[1]`.
+"""
+ERROR_REASON_DURATION_INVALID: ErrorReason.ValueType  # 66
+"""INVALID_ARGUMENT. A time is outside its bounds, or finer than a millisecond. Metadata: field, limit. Example: `field` =
+`ttl`, `limit` = `3600000`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -298,3 +298,242 @@ class CompactionMark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompactionMark: _TypeAlias = CompactionMark  # noqa: Y015
+
+@_typing.final
+class StoredLockTarget(_message.Message):
+    """StoredLockTarget is a part of a board that a lock takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    SUBTREE_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """region is the region's text."""
+    path: _builtins.str
+    """path is the path; empty for the whole region."""
+    subtree: _builtins.bool
+    """subtree is true if everything below the path belongs to it."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        path: _builtins.str = ...,
+        subtree: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "region", b"region", "subtree", b"subtree"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredLockTarget: _TypeAlias = StoredLockTarget  # noqa: Y015
+
+@_typing.final
+class SessionRecord(_message.Message):
+    """SessionRecord is a session. It hangs on the session's lease."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    OPEN_TIME_MS_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """agent is whose it is."""
+    label: _builtins.str
+    """label is the agent's words."""
+    open_time_ms: _builtins.int
+    """open_time_ms is when it was opened."""
+    ttl_ms: _builtins.int
+    """ttl_ms is how long it lives without renewal."""
+    lease: _builtins.int
+    """lease is the lease it hangs on."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        label: _builtins.str = ...,
+        open_time_ms: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
+        lease: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "label", b"label", "lease", b"lease", "open_time_ms", b"open_time_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRecord: _TypeAlias = SessionRecord  # noqa: Y015
+
+@_typing.final
+class LockRecord(_message.Message):
+    """LockRecord is a lock, or a request that waits for one. The lock itself hangs on its session's lease and is what fences are
+    compared with. Its marker is a copy without a lease: it remains when the lock is lost, and says that it was. A request that
+    waits hangs on its session's lease too.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    END_TIME_MS_FIELD_NUMBER: _builtins.int
+    LOCK_DELAY_MS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    SERVER_ID_FIELD_NUMBER: _builtins.int
+    LOST_TIME_MS_FIELD_NUMBER: _builtins.int
+    BROKEN_BY_FIELD_NUMBER: _builtins.int
+    BROKEN_REASON_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """session_id is the holder's session."""
+    agent: _builtins.str
+    """agent is the holder."""
+    request_id: _builtins.str
+    """request_id is what it was asked for with."""
+    shared: _builtins.bool
+    """shared is true for a shared lock."""
+    purpose: _builtins.str
+    """purpose is the holder's words."""
+    time_ms: _builtins.int
+    """time_ms is when it was granted, or when the wait began."""
+    end_time_ms: _builtins.int
+    """end_time_ms is when it ends at the latest. For a request that waits, the longest hold it asks for, in milliseconds."""
+    lock_delay_ms: _builtins.int
+    """lock_delay_ms is for how long its targets stay closed after a loss."""
+    traceparent: _builtins.str
+    """traceparent is the W3C trace context it was asked for in."""
+    lease: _builtins.int
+    """lease is the session's, so that the lock can be written again with it."""
+    server_id: _builtins.str
+    """server_id is the server whose stream waits, for a request that waits."""
+    lost_time_ms: _builtins.int
+    """lost_time_ms is when the loss was noted, in a marker; 0 while none was."""
+    broken_by: _builtins.str
+    """broken_by is who broke it, in a marker."""
+    broken_reason: _builtins.str
+    """broken_reason is why, in that agent's words."""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredLockTarget]:
+        """targets are what it takes."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        agent: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        shared: _builtins.bool = ...,
+        targets: _abc.Iterable[Global___StoredLockTarget] | None = ...,
+        purpose: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        end_time_ms: _builtins.int = ...,
+        lock_delay_ms: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
+        lease: _builtins.int = ...,
+        server_id: _builtins.str = ...,
+        lost_time_ms: _builtins.int = ...,
+        broken_by: _builtins.str = ...,
+        broken_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "broken_by", b"broken_by", "broken_reason", b"broken_reason", "end_time_ms", b"end_time_ms", "lease", b"lease", "lock_delay_ms", b"lock_delay_ms", "lost_time_ms", b"lost_time_ms", "purpose", b"purpose", "request_id", b"request_id", "server_id", b"server_id", "session_id", b"session_id", "shared", b"shared", "targets", b"targets", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockRecord: _TypeAlias = LockRecord  # noqa: Y015
+
+@_typing.final
+class LockGeneration(_message.Message):
+    """LockGeneration is counted by its own revision: it is written with every grant in its region and with every downgrade. Its
+    content names the lock, so that a reader that has missed the lock's own record sees it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCK_ID_FIELD_NUMBER: _builtins.int
+    lock_id: _builtins.str
+    """lock_id is the lock."""
+    def __init__(
+        self,
+        *,
+        lock_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lock_id", b"lock_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockGeneration: _TypeAlias = LockGeneration  # noqa: Y015
+
+@_typing.final
+class ServerRecord(_message.Message):
+    """ServerRecord says that a server lives. It hangs on a lease of that server's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
+    begin_time_ms: _builtins.int
+    """begin_time_ms is since when."""
+    def __init__(
+        self,
+        *,
+        begin_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time_ms", b"begin_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerRecord: _TypeAlias = ServerRecord  # noqa: Y015
+
+@_typing.final
+class AuditRecord(_message.Message):
+    """AuditRecord is an act that somebody may have to answer for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACT_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    act: _builtins.str
+    """act is what was done."""
+    agent: _builtins.str
+    """agent is who did it."""
+    reason: _builtins.str
+    """reason is why, in the agent's words."""
+    time_ms: _builtins.int
+    """time_ms is when."""
+    subject: _builtins.str
+    """subject is what it was done to."""
+    traceparent: _builtins.str
+    """traceparent is the W3C trace context it was done in."""
+    def __init__(
+        self,
+        *,
+        act: _builtins.str = ...,
+        agent: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        subject: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "agent", b"agent", "reason", b"reason", "subject", b"subject", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015

@@ -16,9 +16,10 @@ from kokuban.v1 import (
     commit_pb2,
     entry_pb2,
     error_reason_pb2,
+    lock_pb2,
 )
 from kokuban_client import types
-from kokuban_client.errors import KokubanError, error_for
+from kokuban_client.errors import Deadlock, KokubanError, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,21 +120,22 @@ def put(
             precondition=precondition(at=at, must_not_exist=must_not_exist, unconditional=unconditional),
             value=None if value is types.KEEP else value_message(types.content_of(value)),
             metadata=metadata,
-            ttl=None if ttl is None else _duration(ttl),
+            ttl=None if ttl is None else duration(ttl, "ttl"),
             expire_time=None if expire_time is None else _timestamp(expire_time),
             update_mask=None if mask is None else field_mask_pb2.FieldMask(paths=mask),
         )
     )
 
 
-def _duration(ttl: float | timedelta) -> duration_pb2.Duration:
+def duration(length: float | timedelta, name: str) -> duration_pb2.Duration:
+    """Give a length of time; raises ValueError for one without end."""
     message = duration_pb2.Duration()
-    if not isinstance(ttl, timedelta):
-        if not math.isfinite(ttl):
-            raise ValueError("ttl must be a finite number of seconds")
+    if not isinstance(length, timedelta):
+        if not math.isfinite(length):
+            raise ValueError(f"{name} must be a finite number of seconds")
         # The wire takes whole milliseconds; a float's stray digits are not meant.
-        ttl = timedelta(milliseconds=round(ttl * 1000))
-    message.FromTimedelta(ttl)
+        length = timedelta(milliseconds=round(length * 1000))
+    message.FromTimedelta(length)
     return message
 
 
@@ -205,6 +207,7 @@ def commit_request(
     *,
     reason: str = "",
     retry_of: str = "",
+    fences: Sequence[types.Fence] = (),
 ) -> CommitRequest:
     """Give a commit."""
     return commit_pb2.CommitRequest(
@@ -214,7 +217,18 @@ def commit_request(
         preconditions=preconditions,
         reason=reason,
         retry_of=retry_of,
+        fences=map(fence_message, fences),
     )
+
+
+def fence_message(fence: types.Fence) -> lock_pb2.Fence:
+    """Give the proof of a grant."""
+    return lock_pb2.Fence(lock_id=fence.lock_id, revision=fence.revision, epoch=fence.epoch)
+
+
+def release_lock(fence: types.Fence) -> Mutation:
+    """Give the release of a lock as a part of a commit."""
+    return commit_pb2.Mutation(release_lock=commit_pb2.ReleaseLock(fence=fence_message(fence)))
 
 
 def consistency_message(consistency: types.Consistency, carried: str) -> entry_pb2.ReadConsistency:
@@ -315,7 +329,8 @@ def compact_request(before: str) -> admin_service_pb2.CompactRequest:
 # Answers
 
 
-def _time(message: timestamp_pb2.Timestamp) -> datetime:
+def time(message: timestamp_pb2.Timestamp) -> datetime:
+    """Give an instant."""
     return message.ToDatetime(UTC)
 
 
@@ -346,9 +361,9 @@ def entry(message: entry_pb2.Entry, token: str = "") -> types.Entry:
         create_revision=message.create_revision,
         sequence=message.sequence,
         content=content(message.value) if message.HasField("value") else None,
-        create_time=_time(message.create_time),
-        update_time=_time(message.update_time),
-        expire_time=_time(message.expire_time) if message.HasField("expire_time") else None,
+        create_time=time(message.create_time),
+        update_time=time(message.update_time),
+        expire_time=time(message.expire_time) if message.HasField("expire_time") else None,
         author=message.author,
         metadata=dict(message.metadata),
         token=token,
@@ -381,7 +396,7 @@ def commit_result(message: CommitResponse, request_id: str) -> types.CommitResul
     return types.CommitResult(
         token=message.token,
         revision=revision(message.revision),
-        commit_time=_time(message.commit_time),
+        commit_time=time(message.commit_time),
         replayed=message.replayed,
         request_id=request_id,
         results=tuple(
@@ -416,7 +431,7 @@ def status(message: admin_service_pb2.GetStatusResponse) -> types.Status:
         token=message.token,
         revision=types.Revision(message.revision, message.epoch),
         compacted_revision=message.compacted_revision,
-        store_time=_time(message.store_time) if message.HasField("store_time") else None,
+        store_time=time(message.store_time) if message.HasField("store_time") else None,
         size_bytes=message.size_bytes,
         size_bytes_max=message.size_bytes_max,
         leader=message.leader,
@@ -443,7 +458,7 @@ def _error_with_details(code: str, message: str, packed: bytes) -> KokubanError:
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - see above
     from google.rpc import error_details_pb2, status_pb2  # noqa: PLC0415 - see above
 
-    reason, facts, retry_after_s = "", dict[str, str](), None
+    reason, facts, retry_after_s, cycle = "", dict[str, str](), None, None
     try:
         details = status_pb2.Status.FromString(packed).details
         for detail in details:
@@ -454,7 +469,14 @@ def _error_with_details(code: str, message: str, packed: bytes) -> KokubanError:
             elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
                 delay = error_details_pb2.RetryInfo.FromString(detail.value).retry_delay
                 retry_after_s = max(0.0, delay.seconds + delay.nanos / 1e9)
+            elif detail.Is(lock_pb2.DeadlockCycle.DESCRIPTOR):
+                cycle = lock_pb2.DeadlockCycle.FromString(detail.value)
     except DecodeError:
         # Somebody between us and the server spoiled the details. The status code still stands.
         return error_for(code, message)
-    return error_for(code, message, reason=reason, facts=facts, retry_after_s=retry_after_s)
+    error = error_for(code, message, reason=reason, facts=facts, retry_after_s=retry_after_s)
+    if cycle is not None and isinstance(error, Deadlock):
+        from kokuban_client._wire.locks import wait_edge  # noqa: PLC0415 - most calls have nothing to do with locks
+
+        error.cycle = tuple(map(wait_edge, cycle.edges))
+    return error

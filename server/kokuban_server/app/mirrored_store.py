@@ -1,0 +1,81 @@
+"""The store as the lock use cases write to it: what was written is taken into the mirror at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kokuban_server.app.deadlines import left_s
+from kokuban_server.core import keys, limits
+from kokuban_server.core.refusals import OutcomeUnknown
+from kokuban_server.ports.board_store import STRONG, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from kokuban_server.app.lock_mirror import LockMirror
+    from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Record
+
+
+class MirroredStore:
+    """A store and this server's picture of its locks."""
+
+    def __init__(self, store: BoardStore, mirror: LockMirror) -> None:
+        self.port = store
+        self.mirror = mirror
+
+    async def apply(self, change: ChangeSet, deadline: float) -> int:
+        """Have the store judge and apply a set, and take in what it did; the same again after a lost answer.
+
+        One of the set's guards is undone by its own writes, so it happens once; but then the answer to the second try may
+        be that it does not hold.
+        """
+        pause_s = 0.01
+        while True:
+            try:
+                revision = await self.port.commit(change, left_s(deadline))
+            except OutcomeUnknown:
+                if left_s(deadline) <= pause_s:
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = min(1.0, pause_s * 2)
+            else:
+                self.mirror.learn(change, revision)
+                return revision
+
+
+async def settle(
+    mirror: LockMirror, doubts: Sequence[bytes], records: Sequence[Record | None], revision: int, deadline: float
+) -> bool:
+    """Bring the mirror up to what a strong read found. False if it was all known."""
+    news = False
+    for key, record in zip(doubts, records, strict=True):
+        known = mirror.revision_of(key)
+        if record is None:
+            if known:
+                mirror.forget(key, revision)
+                if key.startswith(keys.MARKER):  # the lock goes before its marker, or with it
+                    mirror.forget(keys.LOCK + key[len(keys.MARKER) :], revision)
+                news = True
+        elif record.revision > known:
+            await mirror.reach(record.revision, left_s(deadline))
+            news = True
+    return news
+
+
+async def records_below(
+    store: BoardStore, prefix: bytes, deadline: float, after: bytes = b""
+) -> AsyncGenerator[Record, None]:
+    """Give every record of a prefix behind a key, all of one state, which is that of a strong read."""
+    consistency: Consistency = STRONG
+    more = True
+    while more:
+        page = await store.scan(
+            prefix, after, limits.PAGE_ENTRIES_MAX, limits.PAGE_BYTES_MAX, consistency, left_s(deadline)
+        )
+        consistency = Snapshot(page.revision)
+        for record in page.records:
+            after = record.key
+            yield record
+        more = page.more
