@@ -99,6 +99,22 @@ async def _hot_counter(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     return Side("one entry", hot, (server,)), Side("64 entries", spread, (server,))
 
 
+async def _fenced_writes(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    etcd = await place.etcd()
+    server = await place.kokuban(f"etcd://{etcd.address}")
+    fenced = await place.load("fenced_commits", server.address, locked=True)
+    free = await place.load("fenced_commits", server.address, locked=False)
+    return Side("under a lock", fenced, (server, etcd)), Side("under none", free, (server, etcd))
+
+
+async def _writers_beside_locks(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    etcd = await place.etcd()
+    server = await place.kokuban(f"etcd://{etcd.address}")
+    beside = await place.load("writers_beside_locks", server.address, busy=True)
+    alone = await place.load("writers_beside_locks", server.address, busy=False)
+    return Side("a lock comes and goes", beside, (server, etcd)), Side("no locks", alone, (server, etcd))
+
+
 FIGURES = (
     Figure(
         "commit_unary_vs_echo_sqlite",
@@ -157,5 +173,35 @@ FIGURES = (
         0.5,
         1.0,
         _hot_counter,
+    ),
+    Figure(
+        "lock_cycle_vs_raw_etcd",
+        "acquire and release/s, 64 sessions in 64 regions, over create-with-lease and delete/s by etcd transactions",
+        0.4,
+        0.8,
+        _on_etcd("AcquireLock and ReleaseLock", "lock_cycles", "raw_lock_cycles"),
+    ),
+    Figure(
+        "lock_handover_ratio",
+        "median time from a release to the grant to the next of 50 that wait, over an etcd put to its watch event",
+        8.0,
+        3.0,
+        _on_etcd("hand-over", "hand_overs", "raw_put_to_event"),
+        better="lower",
+        measure="median_s",
+    ),
+    Figure(
+        "fenced_write_overhead",
+        "unary commits/s on etcd, 64 in flight, under one lock over the same under none",
+        0.85,
+        0.95,
+        _fenced_writes,
+    ),
+    Figure(
+        "locked_region_writers",
+        "unary commits/s on etcd, 64 in flight, in a region where a lock comes and goes once a second over the same without",
+        0.8,
+        0.95,
+        _writers_beside_locks,
     ),
 )

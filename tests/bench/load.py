@@ -18,6 +18,7 @@ import uvloop
 
 from .commits import Increments, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
+from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
 from .reads import StrongGets
 from .watching import BareStreams, FanOut
@@ -38,6 +39,12 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "bare_streams": BareStreams,
     "filling": Filling,
     "random_commits": RandomCommits,
+    "lock_cycles": LockCycles,
+    "raw_lock_cycles": RawLockCycles,
+    "hand_overs": HandOvers,
+    "raw_put_to_event": RawPutToEvent,
+    "fenced_commits": FencedCommits,
+    "writers_beside_locks": WritersBesideLocks,
 }
 
 
