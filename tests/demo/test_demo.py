@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tests.etcd_server import EtcdServer
 
 KOKUBAN = [sys.executable, "-c", "import sys; from kokuban_client.cli import main; sys.exit(main())"]
+AGENT = "kokuban_client.demo.agent"
 BOUND_S = 60.0
 
 
@@ -42,7 +44,7 @@ def report(*arguments: str) -> dict[str, Any]:
 
 def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert told["proved"] is True
-    assert len(told["checks"]) == 9
+    assert len(told["checks"]) == 11
     assert all(check["holds"] for check in told["checks"])
     assert told["totals"] == told["recount"] == totals
     assert sum(agent.get("files", 0) for agent in told["agents"]) == totals["files"]
@@ -50,6 +52,11 @@ def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert told["crash"]["finished_by"] not in {"reviewer-2", "supervisor", ""}
     (race,) = [one for one in told["conflicts"] if one["path"] == "race/charter"]
     assert {race["winner"], race["loser"]} == {"reviewer-1", "reviewer-3"}
+    claim, late = told["locks"]["refusals"]
+    assert (claim["agent"], claim["reason"], claim["holder"]) == ("reviewer-1", "LOCKED_BY_OTHER", "reviewer-4")
+    assert claim["purpose"] == "put the largest files first"
+    assert (late["agent"], late["reason"], late["path"]) == ("sleeper", "LOCK_LOST", "summary")
+    assert (told["locks"]["handover"]["holder"], told["locks"]["handover"]["heir"]) == ("sleeper", "supervisor")
     assert told["top_findings"][0]["kind"] == "unreadable-file"
 
 
@@ -88,11 +95,15 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     store = f"sqlite:{tmp_path / 'store'}"
     done = run("--pace", "0", "--store", store, str(code), NO_COLOR="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 9
+    assert done.stdout.count("✓") == 11
     assert "✗" not in done.stdout
-    assert "Proved: all 9 checks hold" in done.stdout
+    assert "Proved: all 11 checks hold" in done.stdout
     assert f"kokuban serve --store {store}" in done.stdout
     assert "reviewer-2 killed (SIGKILL)" in done.stderr
+    assert "reviewer-4 locked plan/code/inner: put the largest files first" in done.stderr
+    assert "reviewer-1 refused (LOCKED_BY_OTHER), reviewer-4's lock: put the largest files first" in done.stderr
+    assert "sleeper paused (SIGSTOP), held the lock: write the summary" in done.stderr
+    assert "sleeper refused (LOCK_LOST), its lock: write the summary" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
 
@@ -113,7 +124,7 @@ def test_a_server_that_does_not_start_is_said(code: Path) -> None:
 
 @pytest.fixture
 def working(code: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A demo whose agents are at work, and will be for a minute."""
+    """A demo whose agents are at work, and will be for a minute; the sleeper is paused, or was a moment ago."""
     process = subprocess.Popen(
         [*KOKUBAN, "demo", "--pace", "60", "--store", "memory:", str(code)],
         stdout=subprocess.DEVNULL,
@@ -121,9 +132,11 @@ def working(code: Path) -> Iterator[subprocess.Popen[bytes]]:
     )
     try:
         assert process.stderr is not None
-        for line in process.stderr:
-            if b"was faster than" in line:  # two agents at least are at work
-                break
+        awaited = {b"was faster than", b"sleeper paused"}  # two agents at least are at work
+        while awaited:
+            line = process.stderr.readline()
+            assert line, "the demo has ended"
+            awaited = {words for words in awaited if words not in line}
         yield process
     finally:
         process.kill()
@@ -137,10 +150,20 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert left == []
 
 
+def running(processes: list[psutil.Process], *words: str) -> list[psutil.Process]:
+    """Give those with one of these words on their command line. The sleeper may end at any moment."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not {*words}.isdisjoint(process.cmdline()):
+                found.append(process)
+    return found
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_no_process(working: subprocess.Popen[bytes], number: signal.Signals) -> None:
     children = psutil.Process(working.pid).children(recursive=True)
-    assert len(children) == 5  # a server and four agents
+    assert len(running(children, AGENT, "serve")) == 5  # four agents and a server
     working.send_signal(number)
     assert working.wait(20) == 130
     wait_until_gone(children)
@@ -148,19 +171,18 @@ def test_an_interrupted_run_leaves_no_process(working: subprocess.Popen[bytes], 
 
 def test_no_agent_outlives_a_supervisor_that_is_killed(working: subprocess.Popen[bytes]) -> None:
     children = psutil.Process(working.pid).children(recursive=True)
-    agents = [process for process in children if "kokuban_client.demo.agent" in process.cmdline()]
-    (server,) = [process for process in children if process not in agents]
-    assert len(agents) == 4
+    (server,) = running(children, "serve")
+    assert len(running(children, AGENT)) == 4
     working.kill()
     try:
-        wait_until_gone(agents)
+        wait_until_gone([process for process in children if process != server])  # also one that is stopped
     finally:
         server.kill()  # it is a server like any other, and serves on
 
 
 def test_an_agent_that_fails_ends_the_run_with_its_last_words(working: subprocess.Popen[bytes]) -> None:
     children = psutil.Process(working.pid).children(recursive=True)
-    (agent,) = [process for process in children if "reviewer-4" in process.cmdline()]
+    (agent,) = running(children, "reviewer-4")
     agent.kill()
     assert working.stderr is not None
     said = working.stderr.read()
@@ -171,7 +193,7 @@ def test_an_agent_that_fails_ends_the_run_with_its_last_words(working: subproces
 
 def test_a_run_without_its_server_can_still_be_interrupted(working: subprocess.Popen[bytes]) -> None:
     children = psutil.Process(working.pid).children(recursive=True)
-    (server,) = [process for process in children if "serve" in process.cmdline()]
+    (server,) = running(children, "serve")
     server.kill()
     working.send_signal(signal.SIGINT)
     assert working.wait(20) == 130

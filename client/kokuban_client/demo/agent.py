@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kokuban_client
-from kokuban_client.demo import layout
+from kokuban_client.demo import layout, lifeline
 from kokuban_client.demo.findings import worst_first
-from kokuban_client.demo.layout import PlanItem, Run, State
+from kokuban_client.demo.layout import PlanItem, Refusal, Restructuring, Run, State
+from kokuban_client.demo.restructuring import restructure
 from kokuban_client.demo.review import review_file
+from kokuban_client.demo.waiting import entry_that
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +24,10 @@ if TYPE_CHECKING:
     from kokuban_client import Board, Revision, Watch
     from kokuban_client.demo.findings import Review
 
-EXIT_SUPERVISOR_GONE = 3
-
 _FINDINGS_LISTED_MAX = 500
 """How many of one file's findings are written out; the counts are of all."""
 _FILES_BEFORE_KEPT_ONE = 3
 _RACERS = 2
-
-
-class SupervisorGoneError(Exception):
-    """The process that started this one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +40,9 @@ class Orders:
     races: bool
     stops_at: str
     """The file whose review never ends; empty for none."""
+    restructures: str
+    """The part of the plan to put in order; empty for none."""
+    disregards_lock: bool
 
 
 class Reviewer:
@@ -57,20 +56,27 @@ class Reviewer:
         self._private = layout.private(orders.name)
         self._plan: dict[str, tuple[PlanItem, Revision]] = {}
         self._plan_is_whole = False
+        self._restructuring: Restructuring | None = None
         self._news = asyncio.Event()
         self._conflicts = 0
         self._finished = 0
 
     async def work(self) -> None:
-        """Race if told to, then review files until the plan is done."""
+        """Race, lock, or run into a lock if told to; then review files until the plan is done."""
+        followed = (self._region, layout.PLAN), (self._region, layout.RESTRUCTURING)
         async with (
-            self._board.watch((self._region, layout.PLAN), start=kokuban_client.SNAPSHOT) as changes,
+            self._board.watch(*followed, start=kokuban_client.SNAPSHOT) as changes,
             asyncio.TaskGroup() as group,
         ):
             following = group.create_task(self._follow(changes))
             await self._board.append(self._private, self._orders.run.began, {"note": "began"})
             if self._orders.races:
                 await self._race()
+            if self._orders.restructures:
+                await restructure(self._board, self._region, self._orders.restructures)
+            await self._until_told_what_is_locked()
+            if self._orders.disregards_lock:
+                await self._review(next(filter(self._is_locked, self._plan)))
             while (label := await self._next()) is not None:
                 await self._review(label)
             following.cancel()
@@ -83,6 +89,8 @@ class Reviewer:
                     label = layout.label_of(entry.path)
                     if label is not None:
                         self._learn(label, PlanItem.from_json(entry.value), entry.revision)
+                    else:
+                        self._restructuring = Restructuring.from_json(entry.value)
                 case kokuban_client.SnapshotComplete():
                     self._plan_is_whole = True
                 case kokuban_client.Reset():
@@ -97,6 +105,19 @@ class Reviewer:
         if known is None or known[1].number <= revision.number:  # our own writes are known before the watch tells them
             self._plan[label] = item, revision
 
+    async def _until_told_what_is_locked(self) -> None:
+        while not self._plan_is_whole or self._restructuring is None:
+            self._news.clear()
+            await self._news.wait()
+
+    def _is_locked(self, label: str) -> bool:
+        """Say whether a file is in the part of the plan that is being restructured.
+
+        To know it saves a try; it is the lock that keeps us out.
+        """
+        told = self._restructuring
+        return told is not None and not told.done and told.takes(layout.plan_path(label))
+
     async def _next(self) -> str | None:
         """Give a file to try for, as soon as there is one; nothing once all are done."""
         while True:
@@ -110,7 +131,12 @@ class Reviewer:
             await self._news.wait()
 
     def _choice(self) -> str | None:
-        waiting = [(label, item) for label, (item, _) in self._plan.items() if item.state is State.OPEN]
+        waiting = [
+            (label, item)
+            for label, (item, _) in self._plan.items()
+            if item.state is State.OPEN and not self._is_locked(label)
+        ]
+        waiting.sort(key=lambda one: -one[1].priority)
         free = [label for label, item in waiting if not item.kept_for]
         kept = [label for label, item in waiting if item.kept_for == self._name]
         if kept and (self._finished >= _FILES_BEFORE_KEPT_ONE or not free):
@@ -139,6 +165,9 @@ class Reviewer:
             async with self._board.commit(reason="claim") as commit:
                 commit.put(self._region, layout.plan_path(label), claimed.to_json(), at=at)
                 commit.append(self._private, self._orders.run.note(label), {"note": "took", "attempt": claimed.attempt})
+        except kokuban_client.LockedByOther as refused:
+            await self._refused(refused, claimed)
+            return None
         except kokuban_client.Conflict as lost:
             await self._lost(lost)
             self._learn(label, claimed, at)  # not open any more; the watch will tell whose it is
@@ -193,14 +222,7 @@ class Reviewer:
         board, region = self._board, self._region
         seen = await board.get(region, layout.RACE)
         await board.add_to_set(region, layout.BARRIER, {"agent": self._name, "read": str(seen.revision)})
-        async with board.watch((region, layout.BARRIER), start=kokuban_client.SNAPSHOT) as changes:
-            async for item in changes:
-                match item:
-                    case kokuban_client.SnapshotEntry(entry) | kokuban_client.EntryChange(entry=entry):
-                        if len(entry.value) >= _RACERS:
-                            break
-                    case _:
-                        pass
+        await entry_that(board, region, layout.BARRIER, lambda entry: len(entry.value) >= _RACERS)
         try:
             await board.put(region, layout.RACE, self._signed(seen.value), at=seen.revision, reason="race")
         except kokuban_client.Conflict as lost:
@@ -225,23 +247,25 @@ class Reviewer:
         self._conflicts += 1
         await self._board.put(self._region, path, conflict.to_json(), must_not_exist=True)
 
+    async def _refused(self, refused: kokuban_client.LockedByOther, tried: PlanItem) -> None:
+        """Note down for the report who holds the lock and what for, as the refusal says; the list of locks adds its fence."""
+        listed = await self._board.locks(refused.region, refused.path)
+        fence_revision = next((lock.fence_revision for lock in listed.locks if lock.id == refused.lock_id), 0)
+        noted = Refusal(
+            refused.path,
+            refused.reason,
+            refused.holder_agent,
+            refused.purpose,
+            refused.lock_id,
+            fence_revision,
+            tried.to_json(),
+        )
+        await self._board.put(self._region, f"{layout.REFUSALS}/{self._name}", noted.to_json(), must_not_exist=True)
 
-async def _leave_with_supervisor() -> None:
-    """Raise once our standard input ends: it is held open by the supervisor, so no agent outlives it, however it ends."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
-    raise SupervisorGoneError
 
-
-async def _run(address: str, orders: Orders) -> None:
-    async with (
-        kokuban_client.connect(address, agent=orders.name, roles=[]) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        leaving = group.create_task(_leave_with_supervisor())
+async def _work(address: str, orders: Orders) -> None:
+    async with kokuban_client.connect(address, agent=orders.name, roles=[]) as client:
         await Reviewer(client.board(layout.BOARD), orders).work()
-        leaving.cancel()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -253,14 +277,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pace", type=float, required=True)
     parser.add_argument("--race", action="store_true")
     parser.add_argument("--stop-at", default="")
+    parser.add_argument("--restructure", default="")
+    parser.add_argument("--disregard-lock", action="store_true")
     told = parser.parse_args(arguments)
-    orders = Orders(told.name, Run(told.run), told.pace, told.race, told.stop_at)
-    code = 0
-    try:
-        asyncio.run(_run(told.address, orders))
-    except* SupervisorGoneError:
-        code = EXIT_SUPERVISOR_GONE
-    return code
+    orders = Orders(told.name, Run(told.run), told.pace, told.race, told.stop_at, told.restructure, told.disregard_lock)
+    return lifeline.run(_work(told.address, orders))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,9 @@ def demo(
     """Let a team of agents review Python code on one board.
 
     PATH is a file or folder of Python code; without it, packages of Python's own library are reviewed. A server of the
-    demo's own is started, and agents as processes. They share a plan and totals, two race for one entry, one is killed in
-    the middle of its work. In the end all of it is proved: exit code 0 only if the whole proof holds.
+    demo's own is started, and agents as processes. They share a plan and totals, two race for one entry, one locks a part of
+    the plan, one is paused past its lease, one is killed in the middle of its work. In the end all of it is proved: exit
+    code 0 only if the whole proof holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:

@@ -52,6 +52,18 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
+class Handover:
+    """How a lock went from an agent that was paused to who waited for it: what the server said of the lock in the way."""
+
+    holder: str
+    purpose: str
+    lock_id: str
+    fence_revision: int
+    heir: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Peek:
     """One agent's attempt at another's private notes: how many the owner itself sees, and what the other was answered."""
 
@@ -76,6 +88,11 @@ class Evidence:
     race: Sequence[Step]
     barrier: Sequence[Mapping[str, str]]
     conflicts: Sequence[Conflict]
+    restructuring: Sequence[Step]
+    summary: Sequence[Step]
+    refusals: Sequence[Step]
+    """Each note of a write that a lock kept out."""
+    handover: Handover
     crash: Crash
     peeks: Sequence[Peek]
     changes_watched: int
@@ -90,6 +107,7 @@ async def collect(
     agents: Sequence[str],
     address: str,
     crash: Crash,
+    handover: Handover,
     changes_watched: int,
 ) -> Evidence:
     """Read a finished run back from the board."""
@@ -122,6 +140,13 @@ async def collect(
         conflicts=[
             Conflict.from_json(entry.value, entry.author) async for entry in board.list(run.region, layout.CONFLICTS)
         ],
+        restructuring=_oldest_first(await board.history(run.region, layout.RESTRUCTURING)),
+        summary=_oldest_first(await board.history(run.region, layout.SUMMARY)),
+        refusals=[
+            Step(entry.revision, 0, entry.author, entry.value)
+            async for entry in board.list(run.region, layout.REFUSALS)
+        ],
+        handover=handover,
         crash=crash,
         peeks=await _peeks(address, run, agents),
         changes_watched=changes_watched,

@@ -9,14 +9,18 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kokuban_client.types import Revision
+from kokuban_client.types import Fence, Revision
 
 BOARD = "demo"
-SUPERVISOR = "supervisor"
+SUPERVISOR, SLEEPER = "supervisor", "sleeper"
 
 PLAN, TOTALS, WORK, CONFLICTS = "plan", "totals", "work", "conflicts"
 RACE, BARRIER = "race/charter", "race/barrier"
+RESTRUCTURING, SUMMARY, REFUSALS = "restructuring", "summary", "refusals"
 FINISHED = "finished"
+
+COMMIT_MAX = 32
+"""How many files of the plan are written in one commit at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Run:
 
     @property
     def region(self) -> str:
-        """Plan, totals, race and conflicts: what the whole team watches."""
+        """Plan, totals, race, conflicts and what locks are for: what the whole team watches."""
         return f"shared:demo-{self.id}"
 
     @property
@@ -76,7 +80,10 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanItem:
-    """What the plan says about a file. `attempt` counts the claims; `reviewed` says that only telling is left to do."""
+    """What the plan says about a file.
+
+    `attempt` counts the claims; `reviewed` says that only telling is left to do; the highest `priority` comes first.
+    """
 
     file: str
     sha256: str
@@ -85,6 +92,8 @@ class PlanItem:
     attempt: int = 0
     kept_for: str = ""
     reviewed: bool = False
+    size_bytes: int = 0
+    priority: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Give what is written on the board."""
@@ -120,3 +129,65 @@ class Conflict:
         """Read what stands on the board."""
         expected, actual = (Revision.parse(text) if text else None for text in (value["expected"], value["actual"]))
         return cls(value["path"], loser, value["winner"], expected, actual)
+
+
+@dataclass(frozen=True, slots=True)
+class Restructuring:
+    """A part of the plan that is locked while it is put in order, as its holder tells the team. It is free once it is done."""
+
+    place: str
+    purpose: str
+    fence: Fence
+    done: bool = False
+
+    def takes(self, path: str) -> bool:
+        """Say whether a path lies in that part."""
+        return path == self.place or path.startswith(f"{self.place}/")
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what is written on the board."""
+        return {"place": self.place, "purpose": self.purpose, "fence": str(self.fence), "done": self.done}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Restructuring:
+        """Read what stands on the board."""
+        return cls(**{**value, "fence": Fence.parse(value["fence"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What stands in the summary, and the fence of the lock under which its author wrote it."""
+
+    text: str
+    fence: Fence
+
+    def to_json(self) -> dict[str, str]:
+        """Give what is written on the board."""
+        return {"text": self.text, "fence": str(self.fence)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, str]) -> Summary:
+        """Read what stands on the board."""
+        return cls(value["text"], Fence.parse(value["fence"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A write that was refused because of a lock, as its writer noted it: what it tried, why not, and whose lock it was."""
+
+    path: str
+    reason: str
+    holder: str
+    purpose: str
+    lock_id: str
+    fence_revision: int
+    tried: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what is written on the board. Who was refused is told by the entry's author."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Refusal:
+        """Read what stands on the board."""
+        return cls(**value)

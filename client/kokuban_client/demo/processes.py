@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ class Worker:
         """Its process id."""
         return self.process.pid
 
+    def pause(self) -> None:
+        """Freeze it with SIGSTOP, as a long stall would."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after a pause."""
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it at once, with SIGKILL, as a crash would."""
         with contextlib.suppress(ProcessLookupError):
@@ -52,14 +61,14 @@ class Workforce:
         self._workers: list[Worker] = []
         self._folder = tempfile.TemporaryDirectory(prefix="kokuban-demo-")
 
-    async def start(self, name: str, arguments: Sequence[str]) -> Worker:
-        """Start an agent."""
+    async def start(self, name: str, program: str, arguments: Sequence[str]) -> Worker:
+        """Start an agent: a module of the demo, as a program."""
         log = Path(self._folder.name) / f"{name}.log"
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "kokuban_client.demo.agent",
+                f"kokuban_client.demo.{program}",
                 *arguments,
                 stdin=asyncio.subprocess.PIPE,  # its end tells the agent that we are gone
                 stdout=asyncio.subprocess.DEVNULL,

@@ -5,12 +5,13 @@ Pure functions: nothing here reads the board or believes what an agent says of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kokuban_client.demo import layout
 from kokuban_client.demo.findings import FILES, FINDINGS, LINES, TOTALS, added_up
-from kokuban_client.demo.layout import PlanItem, State
+from kokuban_client.demo.layout import PlanItem, Refusal, Restructuring, State, Summary
 from kokuban_client.demo.review import review_file
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _KILLED = -9
 _RACERS = 2
+_HELD_AND_RELEASED = 2
+_TWO_WRITERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ def prove(evidence: Evidence, recounted: Mapping[str, int]) -> list[Check]:
         _race(evidence),
         _winners(evidence),
         _crash(evidence),
+        _locked(evidence),
+        _late(evidence),
         _privacy(evidence),
         _watched(evidence),
     ]
@@ -189,6 +194,83 @@ def _crash(evidence: Evidence) -> Check:
     return Check(
         name, holds, f"{crash.agent} ({end}) held {crash.label}; {by} finished it at attempt {items[-1].attempt}"
     )
+
+
+def _locked(evidence: Evidence) -> Check:
+    """From grant to release nobody but the holder wrote there, and who tried was told whose lock it is, and what for.
+
+    Judged by revisions alone: a fence has the number of its grant, and the release is the commit that tells of it.
+    """
+    name = "a locked part of the plan was its holder's alone"
+    refusals = _refused(evidence, "LOCKED_BY_OTHER")
+    if len(evidence.restructuring) != _HELD_AND_RELEASED or len(refusals) != 1:
+        numbers = f"told of {len(evidence.restructuring)} times, {len(refusals)} refused"
+        return Check(name, holds=False, numbers=numbers)
+    begun, done = evidence.restructuring
+    lock, refused = Restructuring.from_json(begun.value), refusals[0]
+    refusal = Refusal.from_json(refused.value)
+    granted, released = lock.fence.revision, done.revision.number
+    written = [
+        [step.author for step in history if granted < step.revision.number <= released]
+        for label, history in evidence.histories.items()
+        if lock.takes(layout.plan_path(label))
+    ]
+    holds = (
+        Restructuring.from_json(done.value) == replace(lock, done=True)
+        and begun.author == done.author != refused.author
+        and _rising(granted, begun, refused, done)
+        and len(written) > 0
+        and all(authors == [begun.author] for authors in written)
+        and lock.takes(refusal.path)
+        and (refusal.holder, refusal.purpose) == (begun.author, lock.purpose)
+        and (refusal.lock_id, refusal.fence_revision) == (lock.fence.lock_id, granted)
+    )
+    return Check(
+        name,
+        holds,
+        f"{begun.author} alone wrote there from {granted} to {released}, {sum(map(len, written))} times; "
+        f"{refused.author} was refused",
+    )
+
+
+def _late(evidence: Evidence) -> Check:
+    """Writes came in the order of the fences, and what the paused holder wrote late stands nowhere.
+
+    That it was paused as the holder is what the server told the one that waited behind it.
+    """
+    name = "a holder paused past its lease wrote nothing"
+    refusals = _refused(evidence, "LOCK_LOST")
+    if len(evidence.summary) != _TWO_WRITERS or len(refusals) != 1:
+        return Check(name, holds=False, numbers=f"{len(evidence.summary)} states, {len(refusals)} refused")
+    first, second = evidence.summary
+    old, new = (Summary.from_json(step.value).fence for step in evidence.summary)
+    handover, refused = evidence.handover, refusals[0]
+    refusal = Refusal.from_json(refused.value)
+    holds = (
+        _rising(old.revision, first, new.revision, second, refused)
+        and second.previous_revision == first.revision.number
+        and handover.holder == first.author == refused.author != second.author == handover.heir
+        and (handover.lock_id, handover.fence_revision) == (old.lock_id, old.revision)
+        and (refusal.lock_id, refusal.fence_revision) == (old.lock_id, old.revision)
+        and refusal.path == layout.SUMMARY
+        and refusal.tried not in (first.value, second.value)
+    )
+    return Check(
+        name,
+        holds,
+        f"{first.author} wrote under fence {old.revision}, {second.author} under {new.revision}; "
+        f"{refused.author}'s late write was refused",
+    )
+
+
+def _refused(evidence: Evidence, reason: str) -> list[Step]:
+    return [step for step in evidence.refusals if Refusal.from_json(step.value).reason == reason]
+
+
+def _rising(*places: Step | int) -> bool:
+    """Say whether revisions, each given by itself or by what was written at it, follow one another."""
+    numbers = [place if isinstance(place, int) else place.revision.number for place in places]
+    return all(before < after for before, after in pairwise(numbers))
 
 
 def _privacy(evidence: Evidence) -> Check:

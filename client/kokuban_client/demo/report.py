@@ -70,6 +70,11 @@ class Outcome:
             "recount": dict(self.recounted),
             "agents": [{"name": agent, **evidence.work.get(agent, {})} for agent in self.agents],
             "conflicts": [{**one.to_json(), "loser": one.loser} for one in evidence.conflicts],
+            "locks": {
+                "restructuring": [{"author": step.author, **step.value} for step in evidence.restructuring],
+                "handover": asdict(evidence.handover),
+                "refusals": [{"agent": step.author, **step.value} for step in evidence.refusals],
+            },
             "crash": {
                 **asdict(evidence.crash),
                 "finished_by": evidence.told[evidence.crash.label].author
@@ -98,6 +103,8 @@ def show(outcome: Outcome, console: Console) -> None:
         _agents(outcome),
         _heading(f"Conflicts: {len(outcome.evidence.conflicts)}, each with one winner"),
         _conflicts(outcome),
+        _heading("Refused by locks: who, why, and who held the lock to do what"),
+        _locks(outcome),
         _heading("Proof, from the board's own history and a recount without the board"),
         _proof(outcome, console.width),
         _verdict(outcome),
@@ -172,6 +179,18 @@ def _conflicts(outcome: Outcome) -> RenderableType:
     rest = len(outcome.evidence.conflicts) - len(shown)
     if rest > 0:
         table.add_row("", f"and {rest} more", "")
+    return table
+
+
+def _locks(outcome: Outcome) -> RenderableType:
+    table = _grid("<", "<", "<", "<")
+    for step in outcome.evidence.refusals:
+        refusal = layout.Refusal.from_json(step.value)
+        held = f"{refusal.holder} to {refusal.purpose}"
+        if step.author == refusal.holder:
+            held += f"; paused {outcome.evidence.handover.waited_s:.1f} s"
+        path = _tail(refusal.path.removeprefix(f"{layout.PLAN}/"), 24)
+        table.add_row("", path, step.author, refusal.reason, held)
     return table
 
 

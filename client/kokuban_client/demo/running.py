@@ -13,7 +13,7 @@ import rich.console
 
 import kokuban_client
 from kokuban_client.demo import display, report
-from kokuban_client.demo.layout import BOARD, SUPERVISOR, Run
+from kokuban_client.demo.layout import BOARD, SLEEPER, SUPERVISOR, Run
 from kokuban_client.demo.progress import AgentLine, Progress
 from kokuban_client.demo.proof import prove, recount
 from kokuban_client.demo.report import Outcome
@@ -33,7 +33,7 @@ def run(files: Sequence[SourceFile], *, store: str | None, agents: int, pace_s: 
     # Sorts by time, and two runs in one second do not meet.
     run_id = f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     assignment = Assignment(Run(run_id), tuple(files), tuple(agent_names(agents)), pace_s)
-    progress = Progress(run_id, len(files), {name: AgentLine(name) for name in assignment.agents})
+    progress = Progress(run_id, len(files), {name: AgentLine(name) for name in (*assignment.agents, SLEEPER)})
     with _server(store) as server:
         try:
             return asyncio.run(_supervised(server.address, assignment, progress))

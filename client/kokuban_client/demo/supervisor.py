@@ -1,16 +1,18 @@
-"""The supervisor: puts the plan on the board, starts the agents, kills one of them, and gives its work to the others."""
+"""The supervisor: puts the plan on the board, starts the agents, pauses one, kills one, and gives its work to the others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import kokuban_client
 from kokuban_client.demo import layout
-from kokuban_client.demo.evidence import Crash, Evidence, collect
-from kokuban_client.demo.layout import PlanItem, State
+from kokuban_client.demo.evidence import Crash, Evidence, Handover, collect
+from kokuban_client.demo.handover import take_over
+from kokuban_client.demo.layout import SLEEPER, PlanItem, Refusal, Restructuring, State
 from kokuban_client.demo.processes import Workforce
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 AGENTS_MIN, AGENTS_MAX = 4, 16
 
-_COMMIT_MAX = 32
 _STALL_S = 60.0
 _LEAVE_S = 20.0
 
@@ -46,6 +47,25 @@ class Assignment:
     def racers(self) -> tuple[str, str]:
         """The two that race for one entry."""
         return self.agents[0], self.agents[2]
+
+    @property
+    def restructurer(self) -> str:
+        """The one that locks a part of the plan while it puts it in order."""
+        return self.agents[3]
+
+    @property
+    def refused(self) -> str:
+        """The one that tries to claim a file there meanwhile."""
+        return self.agents[0]
+
+    @property
+    def restructured(self) -> str:
+        """That part: the folder with the most files, but not with all of them, so that there is work elsewhere."""
+        folders = Counter(str(folder) for file in self.files for folder in PurePosixPath(file.label).parents)
+        del folders["."]
+        several = [folder for folder, count in folders.items() if count < len(self.files)]
+        chosen = several or list(folders) or [self.victim_file]
+        return layout.plan_path(max(chosen, key=lambda folder: (folders[folder], folder)))
 
     @property
     def victim(self) -> str:
@@ -83,7 +103,7 @@ class Supervisor:
             self._progress.stage = "putting the plan on the board"
             await self._lay_out_plan()
             async with Workforce() as workforce:
-                crash = await self._lead(workforce)
+                crash, handover = await self._lead(workforce)
             # The watch tells in order: once it tells this, it has told everything before.
             await self._board.put(self._run.region, layout.FINISHED, "finished", must_not_exist=True)
             await self._until(lambda: self._finished)
@@ -96,6 +116,7 @@ class Supervisor:
             agents=self._assignment.agents,
             address=self._client.address,
             crash=crash,
+            handover=handover,
             changes_watched=self._changes_watched,
         )
 
@@ -106,19 +127,21 @@ class Supervisor:
         files = deque(assignment.files)
         while files:
             async with board.commit(reason="plan") as commit:
-                for file in [files.popleft() for _ in range(min(_COMMIT_MAX, len(files)))]:
+                for file in [files.popleft() for _ in range(min(layout.COMMIT_MAX, len(files)))]:
                     kept_for = assignment.victim if file.label == assignment.victim_file else ""
-                    item = PlanItem(str(file.path), file.sha256, kept_for=kept_for)
+                    item = PlanItem(str(file.path), file.sha256, kept_for=kept_for, size_bytes=file.size_bytes)
                     commit.put(self._run.region, layout.plan_path(file.label), item.to_json(), must_not_exist=True)
         self._progress.tell(f"plan: {len(assignment.files)} files, {len(assignment.agents)} agents")
 
-    async def _lead(self, workforce: Workforce) -> Crash:
-        """Start the agents, kill one in the middle of its work, and stay until everything is done."""
+    async def _lead(self, workforce: Workforce) -> tuple[Crash, Handover]:
+        """Start the agents, pause one, kill one in the middle of its work, and stay until everything is done."""
         assignment = self._assignment
         workers = [await self._start(workforce, name) for name in assignment.agents]
+        sleeper = await self._start_sleeper(workforce)
         self._progress.stage = "reviewing"
         async with asyncio.TaskGroup() as group:
-            watching = [group.create_task(self._see_to(worker)) for worker in workers]
+            watching = [group.create_task(self._see_to(worker)) for worker in (*workers, sleeper)]
+            handover = group.create_task(take_over(self._board, self._run.region, sleeper, self._progress))
             await self._until(lambda: self._holds(assignment.victim, assignment.victim_file))
             victim = workers[assignment.agents.index(assignment.victim)]
             # It has claimed this file and reviewed it, has told nothing of it, and never will: this is no lucky moment.
@@ -129,10 +152,10 @@ class Supervisor:
             await self._give_back(victim.name)
             await self._until(lambda: all(item.state is State.DONE for item in self._plan.values()))
             self._progress.tell("all files reviewed")
-            await asyncio.wait(watching, timeout=_LEAVE_S)
-            if not all(task.done() for task in watching):
+            _, left = await asyncio.wait([*watching, handover], timeout=_LEAVE_S)
+            if left:
                 raise DemoFailedError("an agent does not end although the plan is done")
-        return Crash(victim.name, assignment.victim_file, exit_code)
+        return Crash(victim.name, assignment.victim_file, exit_code), handover.result()
 
     async def _start(self, workforce: Workforce, name: str) -> Worker:
         assignment = self._assignment
@@ -142,8 +165,17 @@ class Supervisor:
             arguments.append("--race")
         if name == assignment.victim:
             arguments += [f"--stop-at={assignment.victim_file}"]
-        worker = await workforce.start(name, arguments)
+        if name == assignment.restructurer:
+            arguments += [f"--restructure={assignment.restructured}"]
+        if name == assignment.refused:
+            arguments.append("--disregard-lock")
+        worker = await workforce.start(name, "agent", arguments)
         self._progress.agents[name].pid = worker.pid
+        return worker
+
+    async def _start_sleeper(self, workforce: Workforce) -> Worker:
+        worker = await workforce.start(SLEEPER, "sleeper", ["--address", self._client.address, "--run", self._run.id])
+        self._progress.agents[SLEEPER].pid = worker.pid
         return worker
 
     async def _see_to(self, worker: Worker) -> None:
@@ -159,7 +191,7 @@ class Supervisor:
         """Open again what a dead agent had claimed, by compare-and-swap on its very claim.
 
         That the agent is dead is known here because its process has ended on this machine. Across machines nobody can know
-        that; there a claim will be a lease that runs out by itself, which comes in a later version.
+        that; there a claim is better a lock, whose lease runs out by itself.
         """
         claims = [
             entry
@@ -203,6 +235,14 @@ class Supervisor:
                 conflict = layout.Conflict.from_json(entry.value, entry.author)
                 progress.conflicts += 1
                 progress.tell(f"{_short(conflict.path)}: {conflict.winner} was faster than {conflict.loser}")
+            case [layout.RESTRUCTURING]:
+                told = Restructuring.from_json(entry.value)
+                did = f"has ordered and released {told.place}" if told.done else f"locked {told.place}: {told.purpose}"
+                progress.tell(f"{entry.author} {did}")
+            case [layout.REFUSALS, _]:
+                refusal = Refusal.from_json(entry.value)
+                whose = "its" if refusal.holder == entry.author else f"{refusal.holder}'s"
+                progress.tell(f"{entry.author} refused ({refusal.reason}), {whose} lock: {refusal.purpose}")
             case [layout.FINISHED]:
                 self._finished = True
             case _:
