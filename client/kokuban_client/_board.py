@@ -28,6 +28,7 @@ from kokuban_client.errors import (
 from kokuban_client.types import (
     KEEP,
     Batch,
+    BoardInfo,
     CommitResult,
     Consistency,
     Content,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kokuban_client._identity import FilePath
     from kokuban_client._locks import Hold
 
 _Answer = TypeVar("_Answer")
@@ -82,19 +84,43 @@ def connect(
     *,
     agent: str | None = None,
     roles: Sequence[str] | None = None,
+    token: str | None = None,
+    token_file: FilePath | None = None,
+    ca_file: FilePath | None = None,
+    cert_file: FilePath | None = None,
+    key_file: FilePath | None = None,
+    server_name: str | None = None,
     timeout_s: float = 30.0,
     wait_for_ready: bool = True,
 ) -> Client:
     """Give a client of the server at an address, to be used with `async with`; it connects at the first call.
 
-    `address`, `agent` and `roles` default to `KOKUBAN_ADDRESS` (else 127.0.0.1:7420), `KOKUBAN_AGENT` and `KOKUBAN_ROLES`.
+    `agent` and `roles` are for a server that believes them, on this machine. Others want a `token`, or a `token_file` that is
+    read again when it changes, or a certificate in `cert_file` with its key in `key_file`, or both; then only the server
+    knows who calls. `ca_file` turns TLS on and says whose servers to trust, `server_name` which name their certificate must
+    hold if not the address's. What is not given comes from `KOKUBAN_ADDRESS` (else 127.0.0.1:7420), `KOKUBAN_AGENT`,
+    `KOKUBAN_ROLES`, `KOKUBAN_TOKEN` and so on: where agent or roles are given, the environment's credentials are not looked
+    at, and where a credential is given, its agent and roles are not.
+
     `timeout_s` is the time that a call may take, retries included, where the call does not say otherwise. With
     `wait_for_ready` a server that cannot be reached is waited for until then, without it the call fails at once.
-    Raises ValueError if no agent is named.
+    Raises ValueError if nobody is named, a credential is given together with agent or roles, a file is not what it should
+    be, or a token would travel in plain text to another machine.
     """
     if not timeout_s > 0:
         raise ValueError("timeout_s must be above 0")
-    return Client(Identity.of(address, agent, roles), timeout_s=timeout_s, wait_for_ready=wait_for_ready)
+    identity = Identity.of(
+        address,
+        agent,
+        roles,
+        token=token,
+        token_file=token_file,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+        server_name=server_name,
+    )
+    return Client(identity, timeout_s=timeout_s, wait_for_ready=wait_for_ready)
 
 
 class Client:
@@ -112,7 +138,7 @@ class Client:
 
     @property
     def agent(self) -> str:
-        """Who calls."""
+        """Who calls, by the development identity; an empty text where a credential says it."""
         return self._identity.agent
 
     def board(self, board: str) -> Board:
@@ -123,6 +149,27 @@ class Client:
         """Say how the server and its store are."""
         answer = await self._calls.call(lambda link: link.admin.GetStatus, _wire.status_request(), timeout_s=timeout_s)
         return _wire.status(answer)
+
+    async def create_board(self, board: str, *, timeout_s: float | None = None) -> BoardInfo:
+        """Make a board; raises BoardExists if there is one of that id. For operators.
+
+        Where an answer did not come it is asked again, so BoardExists may mean that the first try has made it.
+        """
+        request = _wire.create_board_request(board)
+        answer = await self._calls.call(lambda link: link.admin.CreateBoard, request, timeout_s=timeout_s)
+        return _wire.board_info(answer.board)
+
+    async def boards(self, *, timeout_s: float | None = None) -> tuple[BoardInfo, ...]:
+        """Name the boards that there are for the caller; `timeout_s` is for each page."""
+        found: list[BoardInfo] = []
+        page_token = ""
+        while True:
+            request = _wire.list_boards_request(page_token)
+            answer = await self._calls.call(lambda link: link.admin.ListBoards, request, timeout_s=timeout_s)
+            found += map(_wire.board_info, answer.boards)
+            page_token = answer.next_page_token
+            if not page_token:
+                return tuple(found)
 
     async def compact(self, before: str, *, timeout_s: float | None = None) -> int:
         """Forget the store's history before a token; give the number up to which it is forgotten. For operators."""

@@ -16,6 +16,8 @@ from kokuban_client._session import SessionTokens
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client.errors import (
     ClientClosed,
+    CredentialExpired,
+    CredentialInvalid,
     KokubanError,
     OutcomeUnknown,
     RequestIdExpired,
@@ -27,6 +29,7 @@ from kokuban_client.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kokuban_client._credentials import Metadata
     from kokuban_client._identity import Identity
 
 _Request = TypeVar("_Request")
@@ -61,8 +64,8 @@ class Attempts:
 class Link:
     """A channel with the stubs that use it."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = _channel.open_channel(address)
+    def __init__(self, identity: Identity) -> None:
+        self.channel = _channel.open_channel(identity.address, identity.tls)
         self.board = _wire.BoardServiceStub(self.channel)
         self.admin = _wire.AdminServiceStub(self.channel)
         self.locks = lock_wire.LockServiceStub(self.channel)
@@ -85,6 +88,15 @@ class Calls:
         self._short: Link | None = None
         self._long: Link | None = None
 
+    @property
+    def metadata(self) -> Metadata:
+        """The headers to call with now."""
+        return self._identity.metadata
+
+    def has_newer_credential(self, error: KokubanError, shown: Metadata) -> bool:
+        """Say whether the headers that were shown were refused, and there are others by now: a rotated token's."""
+        return isinstance(error, (CredentialExpired, CredentialInvalid)) and self.metadata is not shown
+
     async def call(
         self,
         method: Callable[[Link], grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]],
@@ -102,13 +114,15 @@ class Calls:
         deadline = Deadline.after(self.timeout_s if timeout_s is None else timeout_s, _channel.now_s())
         failures, doubt = 0, False
         attempts = attempts or Attempts()
+        shown: Metadata = ()
         while True:
             link = self._link(long=False)
             try:
                 await self._reach(link, deadline, patient=self._wait_for_ready)
                 attempts.begin()
                 left_s = max(deadline.left_s(_channel.now_s()), 0.001)
-                return await method(link)(request, timeout=left_s, metadata=self._identity.metadata)
+                shown = self.metadata
+                return await method(link)(request, timeout=left_s, metadata=shown)
             except grpc.RpcError as failure:
                 error = _wire.error_of(failure)
                 link.reached = bool(error.reason)  # without one of our reasons it may be the connection that failed
@@ -128,7 +142,8 @@ class Calls:
                 error, doubt = ClientClosed(_CLOSED, code="CANCELLED"), bool(request_id)
             failures += 1
             wait_s = delay_s(error, failures)
-            if may_repeat(error, failures) and not self.closed and wait_s < deadline.left_s(_channel.now_s()):
+            again = may_repeat(error, failures) or self.has_newer_credential(error, shown)
+            if again and not self.closed and wait_s < deadline.left_s(_channel.now_s()):
                 await _channel.pause(wait_s)
                 continue
             if self.closed and not isinstance(error, ClientClosed):
@@ -177,7 +192,7 @@ class Calls:
     async def open_watch(self, request: _wire.WatchRequest, *, timeout_s: float, patient: bool) -> _channel.Stream:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
         link = await self._reached(timeout_s, patient=patient)
-        return link.board.Watch(request, metadata=self._identity.metadata)
+        return link.board.Watch(request, metadata=self.metadata)
 
     async def open_acquisition(
         self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool
@@ -187,7 +202,7 @@ class Calls:
         `left_s` is the most that the whole stream may take, `timeout_s` the time to reach a server.
         """
         link = await self._reached(timeout_s, patient=patient)
-        return link.locks.AcquireLock(request, timeout=left_s, metadata=self._identity.metadata)
+        return link.locks.AcquireLock(request, timeout=left_s, metadata=self.metadata)
 
     async def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)
@@ -207,7 +222,7 @@ class Calls:
         if self.closed:
             raise ClientClosed(_CLOSED, code="CANCELLED")
         deadline = Deadline.after(timeout_s, _channel.now_s())
-        link = Link(self._identity.address)
+        link = Link(self._identity)
         try:
             while (
                 not link.reached
@@ -215,7 +230,7 @@ class Calls:
             ):
                 link.reached = await _channel.reach(link.channel, slice_s, patient=True)
             self._expect_reached(link)
-            return Renewals(link, _channel.Duplex(link.sessions.KeepAlive, self._identity.metadata, inbox))
+            return Renewals(link, _channel.Duplex(link.sessions.KeepAlive, self.metadata, inbox))
         except BaseException:
             await _channel.close_channel(link.channel)
             raise
@@ -226,9 +241,9 @@ class Calls:
             if self.closed:
                 raise ClientClosed(_CLOSED, code="CANCELLED")
             if long:
-                link = self._long = self._long or Link(self._identity.address)
+                link = self._long = self._long or Link(self._identity)
             else:
-                link = self._short = self._short or Link(self._identity.address)
+                link = self._short = self._short or Link(self._identity)
             return link
 
     async def _reach(self, link: Link, deadline: Deadline, *, patient: bool) -> None:
@@ -240,7 +255,9 @@ class Calls:
 
     def _expect_reached(self, link: Link) -> None:
         if not link.reached:
-            raise Unreachable(f"no server answers at {self._identity.address}", code="UNAVAILABLE")
+            # Why not is not told: grpc gives no reason for a connection that never stood.
+            over = "" if self._identity.tls is None else " over TLS with a certificate that ca_file vouches for"
+            raise Unreachable(f"no server answers at {self._identity.address}{over}", code="UNAVAILABLE")
         if self.closed:
             raise ClientClosed(_CLOSED, code="CANCELLED")
 

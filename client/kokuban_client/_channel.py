@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 import grpc.aio
 
-from kokuban_client._channel_options import options_for
+from kokuban_client._channel_options import credentials_of, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+
+    from kokuban_client._credentials import Tls
 
 now_s = time.monotonic
 LocallyCancelled = asyncio.CancelledError
 Stream: TypeAlias = "grpc.aio.UnaryStreamCall[Any, Any]"
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, tls: Tls | None) -> grpc.aio.Channel:
     """Give a channel of its own, not connected yet. Must run inside the event loop that will use it."""
-    return grpc.aio.insecure_channel(address, options=options_for(address))
+    options = options_for(address, tls)
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials_of(tls), options=options)
 
 
 async def close_channel(channel: grpc.aio.Channel) -> None:

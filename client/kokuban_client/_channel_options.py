@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-_LOOPBACK = ("127.", "localhost", "[::1]", "ipv4:127.", "ipv6:[::1]", "unix:")
+import ipaddress
+import re
+from typing import TYPE_CHECKING
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+import grpc
+
+if TYPE_CHECKING:
+    from kokuban_client._credentials import Tls
+
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:]+)\]|(?P<host>[0-9a-z.-]+))(?::[0-9]{1,5})?")
+
+_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # A channel of its own: two clients in one process share neither connection nor fate, and a client's streams do not
     # compete with its short calls for one connection's streams.
     ("grpc.use_local_subchannel_pool", 1),
@@ -22,8 +31,40 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def options_for(address: str) -> list[tuple[str, int]]:
+def options_for(address: str, tls: Tls | None) -> list[tuple[str, int | str]]:
     """Give the options of a channel to an address."""
     # A proxy from the environment cannot reach this machine's own loopback.
-    proxy = [("grpc.enable_http_proxy", 0)] if address.startswith(_LOOPBACK) else []
-    return [*_OPTIONS, *proxy]
+    proxy = [("grpc.enable_http_proxy", 0)] if is_loopback(address) else []
+    named = [("grpc.ssl_target_name_override", tls.server_name)] if tls is not None and tls.server_name else []
+    return [*_OPTIONS, *proxy, *named]
+
+
+def credentials_of(tls: Tls) -> grpc.ChannelCredentials:
+    """Give grpc's form of what a connection trusts and shows."""
+    return grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether what is sent to an address stays on this machine for certain. Of a list each one must."""
+    scheme, _, rest = address.lower().partition(":")
+    match scheme:
+        case "unix" | "unix-abstract":
+            return True
+        case "ipv4" | "ipv6":
+            return all(_is_loopback_host(one) for one in rest.split(","))
+        case _:
+            return _is_loopback_host(address.lower().removeprefix("dns:").removeprefix("///"))
+
+
+def _is_loopback_host(told: str) -> bool:
+    # The whole text must fit: a name may begin like an address of this machine and be somebody else's.
+    found = _HOST.fullmatch(told)
+    if found is None:
+        return False
+    host = found["six"] or found["host"]
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -406,7 +406,7 @@ class RequestedHold(Hold):
         failures, corrected = 0, False
         while True:
             attempts.begin()
-            begun_s, self._queued = clock_s(), None
+            begun_s, self._queued, shown = clock_s(), None, calls.metadata
             # Each attempt is the same request to the last byte, or it would be another; so its wait begins anew, and we end it.
             left_s = deadline.left_s(_channel.now_s())
             if failures:
@@ -428,7 +428,9 @@ class RequestedHold(Hold):
                     self._request_id = calls.ids.new()
                 elif isinstance(error, DeadlineExceeded) and self._queued is not None:
                     raise self._expired(self._queued) from error
-                elif not may_repeat(error, failures) or pause_s >= deadline.left_s(_channel.now_s()):
+                elif pause_s >= deadline.left_s(_channel.now_s()) or not (
+                    may_repeat(error, failures) or calls.has_newer_credential(error, shown)
+                ):
                     raise
             await _channel.pause(pause_s)
 

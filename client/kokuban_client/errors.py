@@ -225,6 +225,12 @@ class AlreadyExists(Conflict):
     REASON = "ALREADY_EXISTS"
 
 
+class BoardExists(Conflict):
+    """There is a board of this id."""
+
+    REASON = "BOARD_EXISTS"
+
+
 class Contended(Conflict):
     """The server planned the commit several times and somebody else was faster each time. Nothing was written."""
 
@@ -469,9 +475,15 @@ class CredentialRequired(AccessRefused):
 
 
 class CredentialInvalid(AccessRefused):
-    """The credential is malformed, or given more than once."""
+    """The credential is malformed or not known, given more than once, or names another caller than the certificate."""
 
     REASON = "CREDENTIAL_INVALID"
+
+
+class CredentialExpired(AccessRefused):
+    """The credential was good and its time is over. Where its file holds another by now, the call is repeated with that."""
+
+    REASON = "CREDENTIAL_EXPIRED"
 
 
 class RoleRequired(AccessRefused):

@@ -17,13 +17,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kokuban_client import sync
 from kokuban_client.errors import KokubanError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -38,7 +38,9 @@ class ServerProcess:
     """A server process of its own. A context manager, with and without `async`; can be killed and started again.
 
     `store` is what `kokuban serve --store` takes, for instance `memory:` or `sqlite:/some/folder`. A store in memory is
-    empty after `start`; the address stays the same from the first start on.
+    empty after `start`; the address stays the same from the first start on. `arguments` and `environment` are the server's
+    further settings. `caller` is what `connect` takes for a server that needs a credential or TLS, so that it can be asked
+    whether it is ready: for instance `{"ca_file": …, "token_file": …}`.
     """
 
     def __init__(
@@ -46,11 +48,15 @@ class ServerProcess:
         *,
         store: str = "memory:",
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        caller: Mapping[str, Any] | None = None,
         start_timeout_s: float = 20.0,
         stop_timeout_s: float = 10.0,
     ) -> None:
         self._store = store
         self._arguments = tuple(arguments)
+        self._environment = dict(environment or {})
+        self._caller = dict(caller or {"agent": "kokuban-testing", "roles": []})
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -88,7 +94,11 @@ class ServerProcess:
         command += ["--listen", f"127.0.0.1:{self._port}", "--port-file", str(port_file), *self._arguments]
         with self._path("log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own server
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._environment},
             )
         first = not self._port
         until_s = time.monotonic() + self._start_timeout_s
@@ -123,7 +133,7 @@ class ServerProcess:
 
     def _wait_for_answer(self, until_s: float) -> None:
         left_s = max(until_s - time.monotonic(), 0.1)
-        with sync.connect(self.address, agent="kokuban-testing", roles=[], timeout_s=left_s) as client:
+        with sync.connect(self.address, timeout_s=left_s, **self._caller) as client:
             try:
                 client.status()
             except KokubanError as error:

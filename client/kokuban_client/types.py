@@ -261,6 +261,15 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardInfo:
+    """A board as it is administered."""
+
+    id: str
+    create_time: datetime | None
+    creator: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """How a server and its store are."""
 

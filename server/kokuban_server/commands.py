@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kokuban_server import credential_commands
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import ModuleType
@@ -22,9 +24,21 @@ def main() -> None:
     """Run and look after a Kokuban server."""
 
 
+main.add_command(credential_commands.token)
+main.add_command(credential_commands.certs)
+
+
 @main.command()
 @click.option("--store", help="sqlite:FOLDER, etcd://HOST:PORT[,...][/PREFIX] or memory:  [env: KOKUBAN_STORE]")
 @click.option("--listen", help="host:port; port 0 takes any that is free  [env: KOKUBAN_LISTEN]")
+@click.option("--identity", type=click.Choice(["development", "credentials"]), help="[env: KOKUBAN_IDENTITY]")
+@click.option(
+    "--principals",
+    "principals_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="who has which token or certificate  [env: KOKUBAN_PRINCIPALS_FILE]",
+)
+@click.option("--quickstart/--no-quickstart", default=None, help="print a token and want it  [env: KOKUBAN_QUICKSTART]")
 @click.option("--boards", help="boards made on first use, with commas  [env: KOKUBAN_BOARDS]")
 @click.option("--reflection/--no-reflection", default=None, help="gRPC server reflection  [env: KOKUBAN_REFLECTION]")
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), help="[env: KOKUBAN_LOG_FORMAT]")

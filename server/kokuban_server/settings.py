@@ -8,9 +8,18 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -51,6 +60,29 @@ class EtcdSettings(BaseModel):
     password_file: Path | None = Field(default=None, description="file that holds the user's password")
 
 
+class TlsSettings(BaseModel):
+    """TLS for callers. Files are PEM, and are read again when they change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cert_file: Path | None = Field(default=None, description="certificate to show to callers; with it TLS is on")
+    key_file: Path | None = Field(default=None, description="the certificate's key")
+    client_ca_file: Path | None = Field(
+        default=None, description="authority of client certificates; with it every caller must show one"
+    )
+
+
+class JwtSettings(BaseModel):
+    """An issuer of JSON Web Tokens."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    issuer: str = Field(min_length=1, description="what the claim `iss` must be")
+    audience: str = Field(min_length=1, description="what the claim `aud` must hold")
+    keys: str = Field(min_length=1, description="a JWKS or PEM file, or the https address of a JWKS")
+    leeway_s: int = Field(default=30, ge=0, le=600, description="how far clocks may differ, in seconds")
+
+
 class Settings(BaseSettings):
     """Everything that can be set, with its unit in its name."""
 
@@ -61,6 +93,28 @@ class Settings(BaseSettings):
         description="where the board lives: sqlite:FOLDER, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], or memory:",
     )
     listen: str = Field(default="127.0.0.1:7420", description="host:port to listen on; port 0 takes any that is free")
+    identity: Literal["development", "credentials"] = Field(
+        default="development",
+        description="who calls: development believes a header, on loopback only; credentials wants tokens or certificates",
+    )
+    quickstart: bool = Field(
+        default=False,
+        description="for containers and first steps: whoever shows one token calls, under the name it gives itself; beyond"
+        " loopback too",
+    )
+    quick_token: SecretStr | None = Field(
+        default=None, description="that token; without it one is made and printed at each start"
+    )
+    principals_file: Path | None = Field(
+        default=None, description="who has which token or certificate; `kokuban token` writes it"
+    )
+    jwt: list[JwtSettings] = Field(
+        default=[], description="issuers of JSON Web Tokens; in the file [[jwt]] with issuer, audience, keys, leeway_s"
+    )
+    tls: TlsSettings = Field(default_factory=TlsSettings, description="TLS for callers; variables KOKUBAN_TLS__NAME")
+    plaintext: bool = Field(
+        default=False, description="listen beyond loopback without TLS, where something else encrypts"
+    )
     boards: Annotated[list[str], NoDecode] = Field(
         default=["main"], description="boards that the development identity makes on first use"
     )
@@ -108,13 +162,40 @@ class Settings(BaseSettings):
 
     @field_validator("listen")
     @classmethod
-    def _loopback(cls, listen: str) -> str:
-        host, colon, port = listen.rpartition(":")
+    def _listen(cls, listen: str) -> str:
+        _, colon, port = listen.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
             raise ValueError("is not host:port")
-        if host not in {"127.0.0.1", "localhost", "[::1]"}:
-            raise ValueError("the development identity listens on loopback only: 127.0.0.1, localhost or [::1]")
         return listen
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        """Refuse what would let anybody in, or secrets out."""
+        host = self.listen.rpartition(":")[0]
+        is_local = host in {"127.0.0.1", "localhost", "[::1]"}
+        tls = self.tls
+        if (tls.cert_file is None) != (tls.key_file is None):
+            raise ValueError("tls: cert_file and key_file go together")
+        if tls.client_ca_file is not None and tls.cert_file is None:
+            raise ValueError("tls: client_ca_file needs cert_file and key_file")
+        if self.quick_token is not None and not self.quickstart:
+            raise ValueError("quick_token: belongs to quickstart")
+        if self.quickstart and self.identity != "development":
+            raise ValueError("quickstart: is one token for all; leave identity as it is")
+        if self.identity == "development":
+            if not is_local and not self.quickstart:
+                raise ValueError(
+                    "listen: the development identity listens on loopback only: 127.0.0.1, localhost or [::1]"
+                )
+            if self.principals_file is not None or self.jwt or tls.client_ca_file is not None:
+                raise ValueError("identity: development believes a header; say credentials for tokens and certificates")
+        elif self.principals_file is None and not self.jwt:
+            raise ValueError("identity: credentials needs principals_file or jwt")
+        elif not is_local and tls.cert_file is None and not self.plaintext:
+            raise ValueError(
+                "listen: beyond loopback tokens travel over TLS: tls.cert_file, or plaintext if it is safe"
+            )
+        return self
 
     @field_validator("store")
     @classmethod

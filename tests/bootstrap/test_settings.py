@@ -216,3 +216,45 @@ def test_a_server_that_cannot_use_its_settings_does_not_start_and_says_why_in_on
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "kokuban").exists()
+
+
+SAFE: list[dict[str, object]] = [
+    {"identity": "credentials", "principals_file": "p.json"},
+    {"identity": "credentials", "principals_file": "p.json", "listen": "0.0.0.0:0", "plaintext": True},
+    {
+        "identity": "credentials",
+        "principals_file": "p.json",
+        "listen": "0.0.0.0:0",
+        "tls": {"cert_file": "c", "key_file": "k"},
+    },
+    {"quickstart": True, "listen": "0.0.0.0:0"},
+    {"quickstart": True, "quick_token": "kk_x"},
+]
+UNSAFE: list[tuple[str, dict[str, object]]] = [
+    ("listen", {"listen": "0.0.0.0:0"}),
+    ("listen", {"listen": "0.0.0.0:0", "plaintext": True}),
+    ("identity", {"identity": "credentials"}),
+    ("listen", {"identity": "credentials", "principals_file": "p.json", "listen": "0.0.0.0:0"}),
+    ("identity", {"principals_file": "p.json"}),
+    ("identity", {"jwt": [{"issuer": "i", "audience": "a", "keys": "k"}]}),
+    ("tls", {"tls": {"cert_file": "c"}}),
+    ("tls", {"tls": {"client_ca_file": "c"}}),
+    ("identity", {"tls": {"cert_file": "c", "key_file": "k", "client_ca_file": "a"}}),
+    ("quick_token", {"quick_token": "kk_x"}),
+    ("quickstart", {"quickstart": True, "identity": "credentials", "principals_file": "p.json"}),
+]
+
+
+@pytest.mark.parametrize("flags", SAFE, ids=map(str, SAFE))
+def test_identities_that_are_safe_are_taken(flags: dict[str, object]) -> None:
+    load(flags, None)
+
+
+@pytest.mark.parametrize(("name", "flags"), UNSAFE, ids=map(str, UNSAFE))
+def test_what_would_let_anybody_in_or_secrets_out_is_refused(name: str, flags: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=name):
+        load(flags, None)
+
+
+def test_the_quick_token_does_not_show_in_a_settings_text() -> None:
+    assert "kk_x" not in repr(load({"quickstart": True, "quick_token": "kk_x"}, None))

@@ -420,3 +420,17 @@ async def test_the_server_tells_its_state_and_forgets_on_an_operators_order(
     async with kokuban_client.connect(server.address, agent="op", roles=["member"]) as member:
         with pytest.raises(errors.RoleRequired):
             await member.compact(status.token)
+
+
+async def test_an_operator_makes_boards_and_everybody_is_told_of_those_that_are_theirs(server: ServerProcess) -> None:
+    async with kokuban_client.connect(server.address, agent="chief", roles=["operator"]) as chief:
+        made = await chief.create_board("second-board")
+        assert (made.id, made.creator) == ("second-board", "chief")
+        with pytest.raises(errors.BoardExists):
+            await chief.create_board("second-board")
+        assert made in await chief.boards()
+        assert await chief.board("second-board").find("shared:plan", "a") is None
+    async with kokuban_client.connect(server.address, agent="member") as member:
+        assert made in await member.boards()
+        with pytest.raises(errors.RoleRequired):
+            await member.create_board("third-board")

@@ -304,3 +304,11 @@ def test_the_readme_tells_the_same_exit_codes() -> None:
     readme = Path(kokuban_client.__file__).parent.parent / "README.md"
     rows = re.findall(r"^\| (\d) \| (.+) \|$", readme.read_text(), re.MULTILINE)
     assert {kind: int(code) for code, kind in rows} == EXIT_CODES
+
+
+def test_boards_are_made_and_named(kokuban: Callable[..., Answer]) -> None:
+    assert kokuban("board", "create", "made-here").code != 0  # a member may not
+    made = kokuban("--roles", "operator", "board", "create", "made-here", "--json")
+    assert made.one["id"] == "made-here"
+    assert kokuban("--roles", "operator", "board", "create", "made-here").code != 0
+    assert "made-here" in [line.split()[0] for line in kokuban("board", "ls").out.splitlines()]

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(400)]  # installs from 
 
 PACKAGES = {"kokuban", "kokuban_client", "kokuban_server"}
 OF_THE_SERVER = {
+    "cryptography",
+    "pyjwt",
     "pydantic",
     "pydantic-settings",
     "structlog",

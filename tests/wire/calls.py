@@ -354,6 +354,11 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refused:
     return Refused(error.code(), reason, facts, error.details() or "", fields, retry_ms)
 
 
+def is_lost_status(error: grpc.aio.AioRpcError) -> bool:
+    """Say whether grpc's client has lost a stream's status: it does if the server ends the stream while it writes."""
+    return error.code() is grpc.StatusCode.INTERNAL and "Internal error from Core" in (error.details() or "")
+
+
 def refusal_of_metadata(trailers: Any) -> str:  # noqa: ANN401 - any message, or any field of one
     """Give the reason that a call's trailing metadata names, or nothing."""
     for name, raw in trailers or ():

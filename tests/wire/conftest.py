@@ -22,6 +22,7 @@ sys.path.insert(
 from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.adapters.sqlite import SqliteStore
 from kokuban_server.bootstrap import Server
+from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.settings import Settings
 from tests.wire.calls import Agent, Member, SettableClock, connected, until
 
@@ -168,7 +169,8 @@ async def start(store: BoardStore, clock: SettableClock) -> AsyncGenerator[Start
                 "unary_calls_max": UNARY_MAX,
                 **settings,
             }
-            server = Server(Settings(**chosen), on or store, clock, DIGEST_KEY)
+            set_to = Settings(**chosen)
+            server = Server(set_to, on or store, clock, DIGEST_KEY, await open_callers(set_to, clock))
             port = await server.start()
             stack.push_async_callback(server.stop)
             channel = await stack.enter_async_context(connected(port))

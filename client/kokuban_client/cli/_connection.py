@@ -14,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kokuban_client._identity import Identity
     from kokuban_client.errors import KokubanError
     from kokuban_client.sync import Client
 
@@ -37,6 +38,11 @@ class Connection:
     address: str | None = None
     agent: str | None = None
     roles: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
     board: str | None = None
     timeout_s: float | None = None
     as_json: bool | None = None
@@ -56,15 +62,50 @@ class Connection:
         """Give a client; a server that cannot be reached is told at once instead of being waited for."""
         from kokuban_client import sync  # noqa: PLC0415 - loads gRPC, which `--help` does not need
 
-        roles = None if self.roles is None else [word for word in self.roles.replace(",", " ").split() if word]
-        try:
+        with _usage_told():
             client = sync.connect(
-                self.address, agent=self.agent, roles=roles, timeout_s=self.timeout_s or 30.0, wait_for_ready=False
+                self.address,
+                agent=self.agent,
+                roles=self._roles,
+                **self._security,
+                timeout_s=self.timeout_s or 30.0,
+                wait_for_ready=False,
             )
-        except ValueError as error:
-            raise click.UsageError(f"{error} (--agent, --roles)") from error
         with client:
             yield client
+
+    def identity(self) -> Identity:
+        """Give what the client calls with, for a command that is to call as the same."""
+        from kokuban_client._identity import Identity  # noqa: PLC0415 - as above
+
+        with _usage_told():
+            return Identity.of(self.address, self.agent, self._roles, **self._security)
+
+    @property
+    def _roles(self) -> list[str] | None:
+        return None if self.roles is None else self.roles.replace(",", " ").split()
+
+    @property
+    def _security(self) -> dict[str, Any]:
+        names = ("token_file", "ca_file", "cert_file", "key_file", "server_name")
+        return {name: getattr(self, name) for name in names}
+
+
+@contextlib.contextmanager
+def _usage_told() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(
+            f"{error} (--agent, --roles, --token-file, --ca-file, --cert-file, --key-file)"
+        ) from error
+
+
+class _ReadByTheClient(click.Option):
+    """An option whose variable the client itself reads, because an option goes before the variables of others."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
+        return None
 
 
 def connection_options(*, hidden: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -74,12 +115,40 @@ def connection_options(*, hidden: bool) -> Callable[[Callable[..., Any]], Callab
         from_environment: dict[str, Any] = {} if hidden else {"envvar": variable, "show_envvar": True}
         return click.option(*names, default=None, hidden=hidden, **from_environment, **more)
 
+    def caller(*names: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401 - as above
+        return option(*names, cls=_ReadByTheClient, **more)
+
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for one in reversed(
             (
-                option("--address", variable="KOKUBAN_ADDRESS", help="Where the server is. [127.0.0.1:7420]"),
-                option("--agent", variable="KOKUBAN_AGENT", help="Who calls."),
-                option("--roles", variable="KOKUBAN_ROLES", help="Roles to call with, by commas."),
+                caller("--address", variable="KOKUBAN_ADDRESS", help="Where the server is. [127.0.0.1:7420]"),
+                caller("--agent", variable="KOKUBAN_AGENT", help="Who calls, by the development identity."),
+                caller("--roles", variable="KOKUBAN_ROLES", help="Its roles to call with, by commas."),
+                caller(
+                    "--token-file",
+                    variable="KOKUBAN_TOKEN_FILE",
+                    metavar="FILE",
+                    help="Holds the token that says who calls. KOKUBAN_TOKEN is the token itself.",
+                ),
+                caller(
+                    "--ca-file",
+                    variable="KOKUBAN_CA_FILE",
+                    metavar="FILE",
+                    help="Call over TLS, and trust servers that this authority's certificates vouch for.",
+                ),
+                caller(
+                    "--cert-file",
+                    variable="KOKUBAN_CERT_FILE",
+                    metavar="FILE",
+                    help="A certificate that says who calls.",
+                ),
+                caller("--key-file", variable="KOKUBAN_KEY_FILE", metavar="FILE", help="Its key."),
+                caller(
+                    "--server-name",
+                    variable="KOKUBAN_SERVER_NAME",
+                    metavar="NAME",
+                    help="The name to expect in the server's certificate, if not the address's.",
+                ),
                 option("--board", variable="KOKUBAN_BOARD", help="The board. [main]"),
                 option(
                     "--timeout",

@@ -11,6 +11,7 @@ import click
 from kokuban_client.cli._connection import Connection, connected
 
 if TYPE_CHECKING:
+    from kokuban_client._identity import Identity
     from kokuban_client.cli._running import Command
     from kokuban_client.errors import LockLost
     from kokuban_client.types import Fence, Queued
@@ -83,6 +84,7 @@ def run(
 
     context = click.get_current_context()
     arguments: list[str] = context.meta[__name__]
+    identity = connection.identity()
     with connection.client() as client:
         board = client.board(connection.board_id)
         label = f"kokuban lock run {os.getpid()}"
@@ -106,7 +108,7 @@ def run(
                 on_queued=lambda queued: _tell_queued(queued, as_json=bool(connection.as_json)),
             )
             with held:
-                command = Command(arguments, _environment(connection, client.agent, held.fence, session.id))
+                command = Command(arguments, _environment(connection, identity, held.fence, session.id))
                 started.append(command)
                 held.check()
                 code = _code_of(command, arguments[0])
@@ -121,19 +123,15 @@ def _code_of(command: Command, name: str) -> int:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
 
 
-def _environment(connection: Connection, agent: str, fence: Fence, session_id: str) -> dict[str, str]:
+def _environment(connection: Connection, identity: Identity, fence: Fence, session_id: str) -> dict[str, str]:
     """Give the command's environment: the fence beside those of locks around this one, and whom it calls as whom."""
     # Somebody else's fence would be refused.
-    around = os.environ.get("KOKUBAN_FENCE", "") if os.environ.get("KOKUBAN_AGENT") == agent else ""
-    told = {
-        "KOKUBAN_FENCE": f"{around} {fence}".strip(),
-        "KOKUBAN_SESSION": session_id,
-        "KOKUBAN_AGENT": agent,
-        "KOKUBAN_ADDRESS": connection.address,
-        "KOKUBAN_ROLES": connection.roles,
-        "KOKUBAN_BOARD": connection.board,
-    }
-    return {**os.environ, **{name: text for name, text in told.items() if text is not None}}
+    around = os.environ.get("KOKUBAN_FENCE", "") if identity.is_callers(os.environ) else ""
+    inherited = {name: text for name, text in os.environ.items() if name not in identity.VARIABLES}
+    told = {"KOKUBAN_FENCE": f"{around} {fence}".strip(), "KOKUBAN_SESSION": session_id}
+    if connection.board is not None:
+        told["KOKUBAN_BOARD"] = connection.board
+    return {**inherited, **identity.variables, **told}
 
 
 def _tell_queued(queued: Queued, *, as_json: bool) -> None:

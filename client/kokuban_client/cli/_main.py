@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kokuban_client.cli import _commands, _lock_commands
+from kokuban_client.cli import _board_commands, _commands, _lock_commands
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
 from kokuban_client.demo.command import demo
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _PLUGINS = "kokuban.commands"
 _PLUGIN_HELP = {
     "serve": "Run a server.",
+    "certs": "Make certificates for trying mutual TLS.",
+    "token": "Say who may call: tokens, and the names that certificates have.",
     "backup": "Copy a store into a file.",
     "restore": "Make a store from a backup.",
 }
@@ -90,6 +92,7 @@ for _command in (
     _commands.ls,
     _commands.watch,
     _commands.history,
+    _board_commands.board,
     _lock_commands.lock,
     _lock_commands.session,
     _commands.status,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kokuban_client.types import (
     Binary,
+    BoardInfo,
     Bookmark,
     Content,
     Entry,
@@ -133,6 +134,11 @@ def status_lines(status: Status, address: str) -> list[str]:
     return [f"{name:<9} {escaped(text)}" for name, text in facts]
 
 
+def board_line(board: BoardInfo) -> str:
+    """Give a board on one line: id, when it was made, and by whom."""
+    return escaped(f"{board.id}  {spelled_time(board.create_time) or '-'}  {board.creator}")
+
+
 def error_line(error: KokubanError) -> str:
     """Give an error on one line: reason, message, facts."""
     return escaped(str(error))
@@ -233,6 +239,11 @@ def status_json(status: Status, address: str) -> str:
             "leader": status.leader or None,
         }
     )
+
+
+def board_json(board: BoardInfo) -> str:
+    """Give a board as one line of JSON."""
+    return dump({"id": board.id, "create_time": spelled_time(board.create_time), "creator": board.creator})
 
 
 def error_json(error: KokubanError) -> str:

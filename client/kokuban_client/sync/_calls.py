@@ -16,6 +16,8 @@ from kokuban_client._session import SessionTokens
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client.errors import (
     ClientClosed,
+    CredentialExpired,
+    CredentialInvalid,
     KokubanError,
     OutcomeUnknown,
     RequestIdExpired,
@@ -28,6 +30,7 @@ from kokuban_client.sync import _channel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kokuban_client._credentials import Metadata
     from kokuban_client._identity import Identity
 
 _Request = TypeVar("_Request")
@@ -62,8 +65,8 @@ class Attempts:
 class Link:
     """A channel with the stubs that use it."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = _channel.open_channel(address)
+    def __init__(self, identity: Identity) -> None:
+        self.channel = _channel.open_channel(identity.address, identity.tls)
         self.board = _wire.BoardServiceStub(self.channel)
         self.admin = _wire.AdminServiceStub(self.channel)
         self.locks = lock_wire.LockServiceStub(self.channel)
@@ -86,6 +89,15 @@ class Calls:
         self._short: Link | None = None
         self._long: Link | None = None
 
+    @property
+    def metadata(self) -> Metadata:
+        """The headers to call with now."""
+        return self._identity.metadata
+
+    def has_newer_credential(self, error: KokubanError, shown: Metadata) -> bool:
+        """Say whether the headers that were shown were refused, and there are others by now: a rotated token's."""
+        return isinstance(error, (CredentialExpired, CredentialInvalid)) and self.metadata is not shown
+
     def call(
         self,
         method: Callable[[Link], grpc.UnaryUnaryMultiCallable[_Request, _Response]],
@@ -103,13 +115,15 @@ class Calls:
         deadline = Deadline.after(self.timeout_s if timeout_s is None else timeout_s, _channel.now_s())
         failures, doubt = 0, False
         attempts = attempts or Attempts()
+        shown: Metadata = ()
         while True:
             link = self._link(long=False)
             try:
                 self._reach(link, deadline, patient=self._wait_for_ready)
                 attempts.begin()
                 left_s = max(deadline.left_s(_channel.now_s()), 0.001)
-                return method(link)(request, timeout=left_s, metadata=self._identity.metadata)
+                shown = self.metadata
+                return method(link)(request, timeout=left_s, metadata=shown)
             except grpc.RpcError as failure:
                 error = _wire.error_of(failure)
                 link.reached = bool(error.reason)  # without one of our reasons it may be the connection that failed
@@ -129,7 +143,8 @@ class Calls:
                 error, doubt = ClientClosed(_CLOSED, code="CANCELLED"), bool(request_id)
             failures += 1
             wait_s = delay_s(error, failures)
-            if may_repeat(error, failures) and not self.closed and wait_s < deadline.left_s(_channel.now_s()):
+            again = may_repeat(error, failures) or self.has_newer_credential(error, shown)
+            if again and not self.closed and wait_s < deadline.left_s(_channel.now_s()):
                 _channel.pause(wait_s)
                 continue
             if self.closed and not isinstance(error, ClientClosed):
@@ -178,7 +193,7 @@ class Calls:
     def open_watch(self, request: _wire.WatchRequest, *, timeout_s: float, patient: bool) -> _channel.Stream:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
         link = self._reached(timeout_s, patient=patient)
-        return link.board.Watch(request, metadata=self._identity.metadata)
+        return link.board.Watch(request, metadata=self.metadata)
 
     def open_acquisition(
         self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool
@@ -188,7 +203,7 @@ class Calls:
         `left_s` is the most that the whole stream may take, `timeout_s` the time to reach a server.
         """
         link = self._reached(timeout_s, patient=patient)
-        return link.locks.AcquireLock(request, timeout=left_s, metadata=self._identity.metadata)
+        return link.locks.AcquireLock(request, timeout=left_s, metadata=self.metadata)
 
     def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)
@@ -206,7 +221,7 @@ class Calls:
         if self.closed:
             raise ClientClosed(_CLOSED, code="CANCELLED")
         deadline = Deadline.after(timeout_s, _channel.now_s())
-        link = Link(self._identity.address)
+        link = Link(self._identity)
         try:
             while (
                 not link.reached
@@ -214,7 +229,7 @@ class Calls:
             ):
                 link.reached = _channel.reach(link.channel, slice_s, patient=True)
             self._expect_reached(link)
-            return Renewals(link, _channel.Duplex(link.sessions.KeepAlive, self._identity.metadata, inbox))
+            return Renewals(link, _channel.Duplex(link.sessions.KeepAlive, self.metadata, inbox))
         except BaseException:
             _channel.close_channel(link.channel)
             raise
@@ -225,9 +240,9 @@ class Calls:
             if self.closed:
                 raise ClientClosed(_CLOSED, code="CANCELLED")
             if long:
-                link = self._long = self._long or Link(self._identity.address)
+                link = self._long = self._long or Link(self._identity)
             else:
-                link = self._short = self._short or Link(self._identity.address)
+                link = self._short = self._short or Link(self._identity)
             return link
 
     def _reach(self, link: Link, deadline: Deadline, *, patient: bool) -> None:
@@ -239,7 +254,9 @@ class Calls:
 
     def _expect_reached(self, link: Link) -> None:
         if not link.reached:
-            raise Unreachable(f"no server answers at {self._identity.address}", code="UNAVAILABLE")
+            # Why not is not told: grpc gives no reason for a connection that never stood.
+            over = "" if self._identity.tls is None else " over TLS with a certificate that ca_file vouches for"
+            raise Unreachable(f"no server answers at {self._identity.address}{over}", code="UNAVAILABLE")
         if self.closed:
             raise ClientClosed(_CLOSED, code="CANCELLED")
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from kokuban_client._channel_options import options_for
+from kokuban_client._channel_options import credentials_of, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kokuban_client._credentials import Tls
 
 now_s = time.monotonic
 LocallyCancelled = grpc.FutureCancelledError
@@ -24,9 +26,12 @@ _LOOK_AGAIN_S = 0.02
 _UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
-def open_channel(address: str) -> grpc.Channel:
+def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     """Give a channel of its own, not connected yet."""
-    return grpc.insecure_channel(address, options=options_for(address))
+    options = options_for(address, tls)
+    if tls is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, credentials_of(tls), options=options)
 
 
 def close_channel(channel: grpc.Channel) -> None:

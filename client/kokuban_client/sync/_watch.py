@@ -61,6 +61,7 @@ class Watch:
         self._request()  # a start of the wrong kind is told here, not when the first item is asked for
         self._items: deque[WatchItem] = deque()
         self._token = start if isinstance(start, str) else ""
+        self._shown = calls.metadata
         self._begun = False
         self._ended = False
         self._failures = 0
@@ -118,6 +119,7 @@ class Watch:
         """Take one response, or deal with the end of the stream."""
         try:
             if self._call is None:
+                self._shown = self._calls.metadata
                 self._call = self._calls.open_watch(
                     self._request(), timeout_s=self._patience_left_s(), patient=self._begun
                 )
@@ -155,7 +157,7 @@ class Watch:
         self._failures += 1
         if isinstance(error, HistoryLost) and self._relist_on_gap:
             self._take(self._state.relist(error.reason))
-        elif leaving or may_repeat(error, self._failures):
+        elif leaving or may_repeat(error, self._failures) or self._calls.has_newer_credential(error, self._shown):
             self._take(self._state.resume())
         else:
             self._ended = True

@@ -68,16 +68,20 @@ class Access:
             raise RoleRequired(roles[0].value)
 
     async def enter(self, principal: Principal, board: str, deadline: float) -> None:
-        """Raise `NotFound` unless the board exists for the principal's tenant.
+        """Raise `NotFound` unless there is such a board for the principal.
 
-        A development identity's first use of a board on the server's list makes it.
+        A development identity's first use of a board on the server's list makes it. A board that the credential does not
+        name is looked for like one that is not there.
         """
         name = (principal.tenant, board)
-        if name in self._known_boards:
+        is_named = principal.boards.includes(board)
+        if name in self._known_boards and is_named:
             return
         deadline_s = left_s(deadline)
         key = keys.board(*name)
         cut = await self._store.read([key], STRONG, deadline_s)
+        if not is_named:
+            raise NotFound
         if cut.records[0] is None:
             if not principal.is_development or board not in self._development_boards:
                 raise NotFound

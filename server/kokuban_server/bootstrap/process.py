@@ -33,7 +33,9 @@ from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
+from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
+from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
 from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
@@ -46,8 +48,10 @@ from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from kokuban_server.bootstrap.identities import Callers
     from kokuban_server.ports.board_store import BoardStore
     from kokuban_server.ports.clock import Clock
     from kokuban_server.settings import Settings
@@ -61,7 +65,14 @@ _log = structlog.get_logger()
 class Server:
     """One server process: a store, the use cases over it, and the wire in front."""
 
-    def __init__(self, settings: Settings, store: BoardStore, clock: Clock, digest_key: bytes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: BoardStore,
+        clock: Clock,
+        digest_key: bytes,
+        callers: Callers | None = None,
+    ) -> None:
         window_ms = settings.request_id_window_s * 1000
         boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
@@ -92,7 +103,7 @@ class Server:
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests)
-        administration = Administration(store, access, importlib.metadata.version("kokuban"))
+        administration = Administration(store, access, clock, importlib.metadata.version("kokuban"))
         epoch = store.epoch
         self._wire = WireServer(
             {
@@ -101,28 +112,35 @@ class Server:
                 "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
                 "AdminService": AdminService(administration).methods,
             },
-            DevelopmentIdentity(),
+            callers.identity if callers is not None else DevelopmentIdentity(),
             self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,
             with_reflection=settings.reflection,
         )
+        self._follow = callers.follow if callers is not None else None
         self._background: list[asyncio.Task[None]] = []
 
     @classmethod
     async def open(cls, settings: Settings) -> Server:
         """Open the store and put the server together."""
         clock = SystemClock()
+        callers = await open_callers(settings, clock)
         store = await open_store(settings, clock)
-        return cls(settings, store, clock, await _digest_key(store))
+        return cls(settings, store, clock, await _digest_key(store), callers)
 
     async def start(self) -> int:
         """Listen and begin the background work; give the port."""
-        port = await self._wire.start(self._settings.listen)
+        port = await self._wire.start(self._settings.listen, server_credentials(self._settings.tls))
         self._background = [
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
         ]
+        if self._follow is not None:
+            self._background += [
+                asyncio.create_task(_kept_going(self._follow, "credentials"), name="credentials"),
+                asyncio.create_task(_kept_going(self._wire.watch_credentials, "stale streams"), name="stale-streams"),
+            ]
         return port
 
     def _drain_streams(self) -> None:
@@ -142,6 +160,16 @@ class Server:
         await self._mirror.close()
         await self._watches.close()
         await self._store.close()
+
+
+async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:
+    """Run something until cancelled, again after a fault: a revoked credential must not stay good because of one."""
+    while True:
+        try:
+            await work()
+        except Exception as fault:  # noqa: BLE001 - a supervisor
+            _log.error("background.failed", job=job, exc_info=fault)
+        await asyncio.sleep(1.0)
 
 
 def _report(job: str, fault: Exception) -> None:
@@ -172,9 +200,12 @@ async def serve(settings: Settings, port_file: Path | None) -> None:
     except (OSError, Refusal) as error:
         raise StartError(f"cannot start on {settings.store}: {error}") from error
     host = settings.listen.rpartition(":")[0]
-    _log.warning(
-        "identity.development", note="callers are believed by their header kokuban-agent; loopback only", tenant="dev"
-    )
+    if settings.identity == "development" and not settings.quickstart:
+        _log.warning(
+            "identity.development",
+            note="callers are believed by their header kokuban-agent; loopback only",
+            tenant="dev",
+        )
     _log.info("server.listening", address=f"{host}:{port}", store=settings.store)
     if port_file is not None:
         partial = port_file.with_name(f"{port_file.name}.partial")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
@@ -36,6 +36,21 @@ class Verb(enum.Enum):
     """Keep others from writing; who may write may lock."""
 
 
+class Grants(NamedTuple):
+    """For which of a kind a principal may act: for those named, or for all."""
+
+    ids: frozenset[str] = frozenset()
+    is_all: bool = False
+
+    def includes(self, name: str) -> bool:
+        """Say whether it may act for this one."""
+        return self.is_all or name in self.ids
+
+
+NOBODY = Grants()
+EVERYBODY = Grants(is_all=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Principal:
     """Who is calling, as the credential says; nothing of it comes from a request.
@@ -47,8 +62,19 @@ class Principal:
     agent: str
     roles: frozenset[Role]
     is_development: bool = False
-    """The development identity may act for every user and in every conversation and task, and boards on the server's list
-    are made when it first uses them."""
+    """May act for everybody; boards on the server's list are made when it first uses them."""
+    boards: Grants = EVERYBODY
+    """The tenant's boards that there are for it."""
+    users: Grants = NOBODY
+    """The end users that it may act for."""
+    conversations: Grants = NOBODY
+    """The conversations that it serves."""
+    tasks: Grants = NOBODY
+    """The tasks that it works on."""
+    expires_ms: int = 0
+    """When its credential ends, in milliseconds of Unix time; 0 for never."""
+    credential: str = ""
+    """Names the credential; never holds its secret."""
 
 
 class Decision(enum.Enum):
@@ -124,13 +150,13 @@ def decide(principal: Principal, region: Region, verb: Verb) -> Decision:
 
     Roles: `auditor` reads and never writes; `member` and `supervisor` use the board; `operator` also writes the tenant's
     region and `system` the global one. An agent's private region is that agent's alone. Regions of tasks, conversations
-    and users are open to those whose credential names them: so far only the development identity, which names all.
+    and users are open to those whose credential names them.
     """
     kind = region.kind
     if kind is RegionKind.AGENT:
         if region.id != principal.agent:
             return Decision.HIDDEN
-    elif kind in _NAMED_BY_CREDENTIAL and not principal.is_development:
+    elif not (principal.is_development or _may_act(principal, region)):
         return Decision.HIDDEN
     if verb is Verb.READ:
         return Decision.ALLOWED
@@ -143,5 +169,13 @@ def decide(principal: Principal, region: Region, verb: Verb) -> Decision:
     return Decision.ALLOWED if allowed else Decision.FORBIDDEN
 
 
-_NAMED_BY_CREDENTIAL = frozenset({RegionKind.TASK, RegionKind.CONVERSATION, RegionKind.USER})
+def _may_act(principal: Principal, region: Region) -> bool:
+    """Say whether the credential names the user, conversation or task of a region; other kinds belong to nobody."""
+    if region.kind is RegionKind.USER:
+        return principal.users.includes(region.id)
+    if region.kind is RegionKind.CONVERSATION:
+        return principal.conversations.includes(region.id)
+    return region.kind is not RegionKind.TASK or principal.tasks.includes(region.id)
+
+
 _READERS = frozenset({Role.AUDITOR})

@@ -144,6 +144,16 @@ def board(tenant: str, board_id: str) -> bytes:
     return BOARD + join(tenant.encode(), board_id.encode())
 
 
+def boards(tenant: str) -> bytes:
+    """Give the prefix of the records of a tenant's boards."""
+    return BOARD + join(tenant.encode())
+
+
+def parse_board(key: bytes) -> str:
+    """Give the board that a board's own record is of."""
+    return split(key)[-1].decode()
+
+
 def owner(job: str) -> bytes:
     """Give the key of the record that says who does a piece of background work."""
     return OWNER + join(job.encode())

@@ -142,6 +142,18 @@ class AlreadyExists(Refusal):
 
 
 @dataclass(eq=False)
+class BoardExists(Refusal):
+    """There is a board of this id."""
+
+    board: str
+    reason = "BOARD_EXISTS"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"board": self.board}
+
+
+@dataclass(eq=False)
 class RevisionMismatch(Refusal):
     """`at` does not hold: the entry moved on since the caller read it, or is gone. Read again and decide again."""
 

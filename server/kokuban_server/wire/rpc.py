@@ -82,6 +82,16 @@ class InternalFault(Refusal):
         return {"incident": self.incident}
 
 
+class _OpenStream:
+    """A stream that is being answered."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        assert task is not None  # noqa: S101 - handlers run in tasks
+        self.task = task
+        self.ended: Refusal | None = None
+        """Why it is being ended by the server."""
+
+
 class Calls:
     """Wraps methods for grpc, and counts the calls in hand."""
 
@@ -92,6 +102,7 @@ class Calls:
         self._left_max = unary_max + streams_max
         self._turned_away = 0
         self._gathering = Gathering()
+        self._open_streams: dict[_OpenStream, Principal] = {}
         self.draining = asyncio.Event()
         """Once set, new calls are refused."""
 
@@ -144,8 +155,11 @@ class Calls:
         if self.draining.is_set() or self._streams_left <= 0:
             await self._turn_away(context)
         self._streams_left -= 1
+        stream = _OpenStream(asyncio.current_task())
         try:
-            responses = begin(self._call(context, math.inf, math.inf))  # a stream lives as long as its client wants
+            call = self._call(context, math.inf, math.inf)  # a stream lives as long as its client wants
+            self._open_streams[stream] = call.principal
+            responses = begin(call)
             try:
                 async for response in responses:
                     await context.write(response)
@@ -153,19 +167,33 @@ class Calls:
                 await responses.aclose()
         except Refusal as refusal:
             answer = refusal
+        except asyncio.CancelledError:
+            if stream.ended is None:
+                raise
+            stream.task.uncancel()
+            answer = stream.ended
         except Exception as fault:  # noqa: BLE001 - the outermost layer
             answer = internal_fault(name, fault)
         else:
             return
         finally:
+            self._open_streams.pop(stream, None)
             self._streams_left += 1
         await self._refuse(context, answer)
+
+    def end_stale_streams(self) -> None:
+        """End each stream whose credential would not open it any more."""
+        for stream, principal in self._open_streams.items():
+            refusal = self._identity.fault(principal)
+            if refusal is not None and stream.ended is None:
+                stream.ended = refusal
+                stream.task.cancel()
 
     def _call(
         self, context: grpc.aio.ServicerContext[bytes, bytes], deadline_s_default: float, deadline_s_max: float
     ) -> Call:
         metadata: Any = context.invocation_metadata() or ()  # pairs, whatever the type stubs make of them
-        principal = self._identity(metadata)
+        principal = self._identity(metadata, context.auth_context)
         remaining: float | None = context.time_remaining()  # the type stubs do not know that it may be nothing
         left_s = deadline_s_default if remaining is None else min(remaining, deadline_s_max)
         if left_s <= 0:

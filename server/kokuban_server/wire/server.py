@@ -41,6 +41,8 @@ RULES: Final[dict[str, str]] = {
     "kokuban.v1.LockService.ListLocks": "regions",
     "kokuban.v1.LockService.BreakLock": "role supervisor or operator; regions",
     "kokuban.v1.AdminService.GetStatus": "any principal",
+    "kokuban.v1.AdminService.CreateBoard": "role operator",
+    "kokuban.v1.AdminService.ListBoards": "any principal; the boards of its credential",
     "kokuban.v1.AdminService.Compact": "role operator",
 }
 """How each method is authorised: `regions` asks `Access.open` for every region it touches, `own` compares the agent of the
@@ -106,16 +108,22 @@ class WireServer:
             wrapped[method.name] = self._calls.wrap(name, methods[method.name])
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, wrapped),))
 
-    async def start(self, listen: str) -> int:
+    async def start(self, listen: str, tls: grpc.ServerCredentials | None = None) -> int:
         """Listen on `host:port` (port 0: any that is free); give the port. Raises `OSError` if it cannot be had."""
         try:
-            port = self._server.add_insecure_port(listen)
+            port = self._server.add_insecure_port(listen) if tls is None else self._server.add_secure_port(listen, tls)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {listen}: {error}") from error
         await self._server.start()
         for name in ["", *self._names]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return port
+
+    async def watch_credentials(self, interval_s: float = 1.0) -> None:
+        """End streams whose credential is over, revoked or changed, within this time, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            self._calls.end_stale_streams()
 
     async def drain(self, grace_s: float) -> None:
         """Stop in good order.

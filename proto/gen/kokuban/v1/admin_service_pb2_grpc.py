@@ -40,6 +40,16 @@ class AdminServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.CreateBoard = channel.unary_unary(
+                '/kokuban.v1.AdminService/CreateBoard',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardResponse.FromString,
+                _registered_method=True)
+        self.ListBoards = channel.unary_unary(
+                '/kokuban.v1.AdminService/ListBoards',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.FromString,
+                _registered_method=True)
         self.Compact = channel.unary_unary(
                 '/kokuban.v1.AdminService/Compact',
                 request_serializer=kokuban_dot_v1_dot_admin__service__pb2.CompactRequest.SerializeToString,
@@ -53,6 +63,21 @@ class AdminServiceServicer(object):
 
     def GetStatus(self, request, context):
         """GetStatus says how the server and its store are. Any member may ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateBoard(self, request, context):
+        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
+        the boards on the server's list need not be made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBoards(self, request, context):
+        """ListBoards names the tenant's boards that there are for the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,6 +98,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetStatusRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'CreateBoard': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateBoard,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardResponse.SerializeToString,
+            ),
+            'ListBoards': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBoards,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.SerializeToString,
             ),
             'Compact': grpc.unary_unary_rpc_method_handler(
                     servicer.Compact,
@@ -108,6 +143,60 @@ class AdminService(object):
             '/kokuban.v1.AdminService/GetStatus',
             kokuban_dot_v1_dot_admin__service__pb2.GetStatusRequest.SerializeToString,
             kokuban_dot_v1_dot_admin__service__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateBoard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/CreateBoard',
+            kokuban_dot_v1_dot_admin__service__pb2.CreateBoardRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.CreateBoardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBoards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/ListBoards',
+            kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,12 @@ class AdminServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatusRequest, _admin_service_pb2.GetStatusResponse]
     """GetStatus says how the server and its store are. Any member may ask."""
+    CreateBoard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateBoardRequest, _admin_service_pb2.CreateBoardResponse]
+    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
+    the boards on the server's list need not be made.
+    """
+    ListBoards: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBoardsRequest, _admin_service_pb2.ListBoardsResponse]
+    """ListBoards names the tenant's boards that there are for the caller."""
     Compact: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CompactRequest, _admin_service_pb2.CompactResponse]
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
@@ -47,6 +53,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatusRequest, _admin_service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """GetStatus says how the server and its store are. Any member may ask."""
+    CreateBoard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateBoardRequest, _admin_service_pb2.CreateBoardResponse]  # type: ignore[assignment]
+    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
+    the boards on the server's list need not be made.
+    """
+    ListBoards: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBoardsRequest, _admin_service_pb2.ListBoardsResponse]  # type: ignore[assignment]
+    """ListBoards names the tenant's boards that there are for the caller."""
     Compact: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CompactRequest, _admin_service_pb2.CompactResponse]  # type: ignore[assignment]
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
@@ -62,6 +74,24 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetStatusResponse, _abc.Awaitable[_admin_service_pb2.GetStatusResponse]]:
         """GetStatus says how the server and its store are. Any member may ask."""
+
+    @_abc_1.abstractmethod
+    def CreateBoard(
+        self,
+        request: _admin_service_pb2.CreateBoardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.CreateBoardResponse, _abc.Awaitable[_admin_service_pb2.CreateBoardResponse]]:
+        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
+        the boards on the server's list need not be made.
+        """
+
+    @_abc_1.abstractmethod
+    def ListBoards(
+        self,
+        request: _admin_service_pb2.ListBoardsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListBoardsResponse, _abc.Awaitable[_admin_service_pb2.ListBoardsResponse]]:
+        """ListBoards names the tenant's boards that there are for the caller."""
 
     @_abc_1.abstractmethod
     def Compact(

@@ -123,9 +123,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `mutations[1].put.key`.
     """
     ERROR_REASON_CREDENTIAL_REQUIRED: _ErrorReason.ValueType  # 26
-    """UNAUTHENTICATED. The call carries no credential. In development mode that is the header `kokuban-agent`."""
+    """UNAUTHENTICATED. The call carries no credential: a bearer token in the header `authorization`, or a client certificate; in
+    development mode the header `kokuban-agent`.
+    """
     ERROR_REASON_CREDENTIAL_INVALID: _ErrorReason.ValueType  # 27
-    """UNAUTHENTICATED. The credential is malformed, or given more than once."""
+    """UNAUTHENTICATED. The credential is malformed, unknown, revoked or given more than once, or two of them name different
+    principals. Streams end with it when their credential is revoked or changed.
+    """
     ERROR_REASON_ROLE_REQUIRED: _ErrorReason.ValueType  # 28
     """PERMISSION_DENIED. The method needs a role that the caller has not. Metadata: role. Example: `role` = `operator`."""
     ERROR_REASON_WRITE_FORBIDDEN: _ErrorReason.ValueType  # 29
@@ -280,6 +284,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT. A time is outside its bounds, or finer than a millisecond. Metadata: field, limit. Example: `field` =
     `ttl`, `limit` = `3600000`.
     """
+    ERROR_REASON_CREDENTIAL_EXPIRED: _ErrorReason.ValueType  # 67
+    """UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
+    ERROR_REASON_BOARD_EXISTS: _ErrorReason.ValueType  # 68
+    """ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -388,9 +396,13 @@ ERROR_REASON_DUPLICATE_KEY: ErrorReason.ValueType  # 25
 `mutations[1].put.key`.
 """
 ERROR_REASON_CREDENTIAL_REQUIRED: ErrorReason.ValueType  # 26
-"""UNAUTHENTICATED. The call carries no credential. In development mode that is the header `kokuban-agent`."""
+"""UNAUTHENTICATED. The call carries no credential: a bearer token in the header `authorization`, or a client certificate; in
+development mode the header `kokuban-agent`.
+"""
 ERROR_REASON_CREDENTIAL_INVALID: ErrorReason.ValueType  # 27
-"""UNAUTHENTICATED. The credential is malformed, or given more than once."""
+"""UNAUTHENTICATED. The credential is malformed, unknown, revoked or given more than once, or two of them name different
+principals. Streams end with it when their credential is revoked or changed.
+"""
 ERROR_REASON_ROLE_REQUIRED: ErrorReason.ValueType  # 28
 """PERMISSION_DENIED. The method needs a role that the caller has not. Metadata: role. Example: `role` = `operator`."""
 ERROR_REASON_WRITE_FORBIDDEN: ErrorReason.ValueType  # 29
@@ -545,4 +557,8 @@ ERROR_REASON_DURATION_INVALID: ErrorReason.ValueType  # 66
 """INVALID_ARGUMENT. A time is outside its bounds, or finer than a millisecond. Metadata: field, limit. Example: `field` =
 `ttl`, `limit` = `3600000`.
 """
+ERROR_REASON_CREDENTIAL_EXPIRED: ErrorReason.ValueType  # 67
+"""UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
+ERROR_REASON_BOARD_EXISTS: ErrorReason.ValueType  # 68
+"""ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
