@@ -102,7 +102,7 @@ class SimulatedReplica:
         mirrored = parts.mirrored_store(way, mirror)
         self.lock_requests = LockRequests(mirrored, access, self.time, request_ids, self.presence)
         self.held_locks = HeldLocks(mirrored, access, self.time, self.lock_requests)
-        self.sessions = Sessions(way, access, self.time, mirror, request_ids)
+        self.sessions = Sessions(mirrored, access, self.time, request_ids)
         self.lock_upkeep = LockUpkeep(way, self.time, mirror, self._complain, name, self.lock_requests.keeps)
         guards = parts.lock_guards(mirror, access, self.time)
         heads = Heads(tuning.cache_bytes)

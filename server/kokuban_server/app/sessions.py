@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror, Loss
+    from kokuban_server.app.mirrored_store import MirroredStore
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.locks import LockRecord
-    from kokuban_server.ports.board_store import BoardStore, Record
+    from kokuban_server.ports.board_store import Record
 
 _CALL_S = 10.0
 _JEOPARDY = 2 / 3
@@ -96,13 +97,12 @@ class Present(NamedTuple):
 class Sessions:
     """Answers what concerns sessions."""
 
-    def __init__(
-        self, store: BoardStore, access: Access, time: StoreTime, mirror: LockMirror, request_ids: RequestIds
-    ) -> None:
-        self._store = store
+    def __init__(self, store: MirroredStore, access: Access, time: StoreTime, request_ids: RequestIds) -> None:
+        self._store = store.port
+        self._mirror = store.mirror
+        self._apply = store.apply
         self._access = access
         self._time = time
-        self._mirror = mirror
         self._request_ids = request_ids
         self.draining = asyncio.Event()
 
@@ -132,7 +132,6 @@ class Sessions:
             await asyncio.shield(self._let_go(lease.id))
             raise
         if revision is not None:
-            self._mirror.learn(change, revision)
             return Opened(session_id, session, revision)
         opened = await self._opened_before(request, operation, key, session_id, deadline)
         if opened.session.lease != lease.id:  # else an earlier try of this very call stood
@@ -141,19 +140,14 @@ class Sessions:
 
     async def _begun(self, change: ChangeSet, request: SessionRequest, deadline: float) -> int | None:
         """Commit the session; give its revision, or nothing if the request was dealt with before."""
-        pause_s = 0.01
-        while True:
-            try:
-                return await self._store.commit(change, left_s(deadline))
-            except CommitRefused:
-                return None
-            except LeaseLost:
-                raise StoreUnavailable("the session's time was over before it began") from None
-            except OutcomeUnknown as unknown:
-                if left_s(deadline) <= pause_s:
-                    raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
-                await asyncio.sleep(pause_s)
-                pause_s = min(1.0, pause_s * 2)
+        try:
+            return await self._apply(change, deadline)
+        except CommitRefused:
+            return None
+        except LeaseLost:
+            raise StoreUnavailable("the session's time was over before it began") from None
+        except OutcomeUnknown as unknown:
+            raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
 
     async def _opened_before(
         self, request: SessionRequest, operation: bytes, key: bytes, session_id: str, deadline: float
@@ -202,7 +196,7 @@ class Sessions:
             ]
             change = ChangeSet((AtRevision(key, found.revision),), (), tuple(deletes))
             with contextlib.suppress(CommitRefused):
-                self._mirror.learn(change, await self._store.commit(change, left_s(deadline)))
+                await self._apply(change, deadline)
         await self._store.revoke_lease(session.lease, left_s(deadline))
         return True
 

@@ -85,7 +85,7 @@ class Server:
         self._presence = Presence(store, time, server_id)
         mirrored = MirroredStore(store, self._mirror)
         self._lock_requests = LockRequests(mirrored, access, time, request_ids, self._presence)
-        self._sessions = Sessions(store, access, time, self._mirror, request_ids)
+        self._sessions = Sessions(mirrored, access, time, request_ids)
         self._watches = Watches(store, access, time, settings.bookmark_interval_s)
         self._upkeep = Upkeep(
             store,
