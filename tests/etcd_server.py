@@ -166,6 +166,14 @@ class EtcdServer:
                 return member
         raise AssertionError("nobody leads")
 
+    def have_lead(self, member: Member) -> None:
+        """Make a member the leader."""
+        leader = self.leader()
+        if leader is not member:
+            listed = (line.split(", ") for line in self.ctl("member", "list").splitlines())
+            ids = {name: number for number, _, name, *_ in listed}
+            self.ctl("move-leader", ids[member.name], member=leader)
+
     def close(self) -> None:
         """End every process and remove the folders."""
         for member in self.members:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from kokuban.v1 import session_service_pb2 as session_pb
+from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.app.sessions import Pulse as State
 from kokuban_server.app.sessions import SessionRequest
 from kokuban_server.core import keys, limits
@@ -37,10 +38,9 @@ from tests.wire.calls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-    from kokuban_server.adapters.memory import MemoryStore
-    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Cut
     from tests.wire.calls import SettableClock
     from tests.wire.conftest import Running, Started
 
@@ -256,6 +256,48 @@ async def test_a_store_that_does_not_answer_puts_a_session_in_jeopardy(start: St
     assert (await pulse.news()).state == IN_JEOPARDY
     store.fault = None
     await pulse.renew()
+    pulse.cancel()
+
+
+class StallingStore(MemoryStore):
+    """A memory store that can let calls wait until they give up, as etcd does without a majority. Its time is its own."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        self.now_s = 0.0
+        super().__init__(clock, lambda: self.now_s)
+        self.stalled = ""
+        self.stalls = 0
+
+    async def read(self, keys: Sequence[bytes], consistency: Consistency, deadline_s: float) -> Cut:
+        self._stall("read", deadline_s)
+        return await super().read(keys, consistency, deadline_s)
+
+    async def renew_lease(self, lease: int, deadline_s: float) -> int:
+        self._stall("renew_lease", deadline_s)
+        return await super().renew_lease(lease, deadline_s)
+
+    def _stall(self, call: str, deadline_s: float) -> None:
+        if self.stalled == call:
+            self.now_s += deadline_s
+            self.stalls += 1
+            raise StoreUnavailable("no majority")
+
+
+@pytest.mark.parametrize(("stalled", "beats"), [("read", 6), ("renew_lease", 2)])
+async def test_a_call_that_waits_for_a_store_does_not_cost_the_session_its_next_renewal(
+    start: Started, clock: SettableClock, stalled: str, beats: int
+) -> None:
+    store = StallingStore(clock)
+    running = await start(store)
+    member = await running.join(ttl_s=30)
+    pulse = await member.agent.keep_alive(member.session)
+    store.stalled = stalled
+    for beat in range(beats):
+        await pulse.send()
+        await until(lambda beat=beat: store.stalls > beat)  # type: ignore[misc] # a lambda's default
+    store.stalled = ""
+    assert store.now_s >= 19
+    assert (await pulse.renew()).state == RENEWED
     pulse.cancel()
 
 

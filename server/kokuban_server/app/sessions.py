@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 _CALL_S = 10.0
 _JEOPARDY = 2 / 3
 """After this part of its time without renewal a session is in jeopardy."""
+_ATTEMPT = 1 / 3
+_ATTEMPT_S_MIN = 1.0
+"""This part of a session's time, and no less than that, a store has for an answer about it: what waits longer would keep
+the next renewal, sent at such a distance, from a store that answers again."""
 
 
 class SessionRequest(NamedTuple):
@@ -232,16 +236,17 @@ class Sessions:
 
     async def _renew(self, key: bytes, session: SessionRecord, renewals: AsyncIterator[None], vigil: _Vigil) -> None:
         """Renew for each message. What the store does not answer is told by the time that passes."""
+        attempt_s = max(session.ttl_ms / 1000 * _ATTEMPT, _ATTEMPT_S_MIN)
         try:
             async for _ in renewals:
                 begun = asyncio.get_running_loop().time()
                 ttl_ms = 0
                 try:
                     with contextlib.suppress(LeaseLost):
-                        ttl_ms = await self._store.renew_lease(session.lease, session.ttl_ms / 1000)
+                        ttl_ms = await self._store.renew_lease(session.lease, attempt_s)
                     # Only the record says whether the session lives: a lease may be renewed while it is being ended, and
                     # a store that lags behind may not know of one that was begun elsewhere.
-                    alive = (await self._store.read([key], STRONG, session.ttl_ms / 1000)).records[0] is not None
+                    alive = (await self._store.read([key], STRONG, attempt_s)).records[0] is not None
                 except Refusal:
                     continue
                 if not alive:
