@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.lock_asked import ShownLock
 from kokuban_server.app.lock_views import Sight
-from kokuban_server.app.mirrored_store import records_below, settle
+from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Role, Verb
@@ -45,6 +45,7 @@ class HeldLocks:
     """Answers what concerns locks that were granted."""
 
     def __init__(self, store: MirroredStore, access: Access, time: StoreTime, requests: LockRequests) -> None:
+        self._mirrored = store
         self._store = store.port
         self._mirror = store.mirror
         self._apply = store.apply
@@ -118,8 +119,7 @@ class HeldLocks:
         prefixes = [keys.region_prefix(principal.tenant, board, region) for region in lock.regions]
         moved = [keys.LOCK_GENERATION + prefix for prefix in prefixes]
         guarded = moved + [keys.QUEUE_GENERATION + prefix for prefix in prefixes]
-        cut = await self._store.read(guarded, STRONG, left_s(deadline))
-        await settle(self._mirror, guarded, cut.records, cut.revision, deadline)
+        await self._mirrored.read(guarded, deadline)
         revisions = [(key, self._mirror.revision_of(key)) for key in guarded]
         guards: list[Guard] = [AtRevision(key, known) if known else Absent(key) for key, known in revisions]
         return guards, [Put(key, content) for key in moved]
@@ -242,8 +242,7 @@ class HeldLocks:
             raise TokenFromAnotherStore("fence.epoch")
 
     async def _read(self, key: bytes, deadline: float) -> tuple[Record | None, int]:
-        cut = await self._store.read([key], STRONG, left_s(deadline))
-        await settle(self._mirror, [key], cut.records, cut.revision, deadline)
+        cut = await self._mirrored.read([key], deadline)
         return cut.records[0], cut.revision
 
 

@@ -337,8 +337,7 @@ class LockQueue:
         deadline = asyncio.get_running_loop().time() + _CALL_S
         named = list(links)
         try:
-            cut = await self._store.port.read(named, STRONG, left_s(deadline))
-            await settle(self._store.mirror, named, cut.records, cut.revision, deadline)
+            cut = await self._store.read(named, deadline)
             if [record.revision if record is not None else 0 for record in cut.records] == list(links.values()):
                 if await self._withdraw(asked):
                     asked.refuse(Deadlock(edges, len(cycle)))

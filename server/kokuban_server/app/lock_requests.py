@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.background import Background
-from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.lock_asked import Asked, Granted
 from kokuban_server.app.lock_queue import LockQueue
 from kokuban_server.app.lock_rounds import Ground
 from kokuban_server.app.lock_views import Sight
-from kokuban_server.core import keys, limits
+from kokuban_server.core import keys
 from kokuban_server.core.access import Verb
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class LockRequests:
 
     async def _ask(self, principal: Principal, request: LockRequest, deadline: float) -> Asked:
         loop = asyncio.get_running_loop()
-        deadline = min(deadline, loop.time() + limits.DEADLINE_S_DEFAULT)  # a stream may have none
+        deadline = of_one_act(deadline)
         await self._access.enter(principal, request.board, deadline)
         heads = []
         for target in request.targets:

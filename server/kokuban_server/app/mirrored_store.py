@@ -1,4 +1,4 @@
-"""The store as the lock use cases write to it: what was written is taken into the mirror at once."""
+"""The store as the lock use cases see it: what was read or written is taken into the mirror at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.lock_mirror import LockMirror
     from kokuban_server.core.change_set import ChangeSet
-    from kokuban_server.ports.board_store import BoardStore, Consistency, Record
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Cut, Record
 
 
 class MirroredStore:
@@ -24,6 +24,12 @@ class MirroredStore:
     def __init__(self, store: BoardStore, mirror: LockMirror) -> None:
         self.port = store
         self.mirror = mirror
+
+    async def read(self, named: Sequence[bytes], deadline: float) -> Cut:
+        """Give what the store has under keys of locks and sessions, and bring the mirror up to it."""
+        cut = await self.port.read(named, STRONG, left_s(deadline))
+        await settle(self.mirror, named, cut.records, cut.revision, deadline)
+        return cut
 
     async def apply(self, change: ChangeSet, deadline: float) -> int:
         """Have the store judge and apply a set, and take in what it did; the same again after a lost answer.

@@ -7,7 +7,7 @@ import contextlib
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.lock_asked import ShownLock
 from kokuban_server.app.lock_views import Sight
 from kokuban_server.app.mirrored_store import records_below, settle
@@ -102,6 +102,7 @@ class Sessions:
     """Answers what concerns sessions."""
 
     def __init__(self, store: MirroredStore, access: Access, time: StoreTime, request_ids: RequestIds) -> None:
+        self._mirrored = store
         self._store = store.port
         self._mirror = store.mirror
         self._apply = store.apply
@@ -181,9 +182,7 @@ class Sessions:
         found = await self._read(key, deadline)
         if found is None:
             return False
-        session = decode_session(key, found.value)
-        if session.agent != principal.agent:
-            raise NotHolder("session_id", session_id=session_id)
+        session = _own(principal, session_id, key, found)
         # Released first: what only lapsed would stay closed for its lock delay. What is granted in between is lost, no more.
         owned = [
             record.key
@@ -212,18 +211,14 @@ class Sessions:
         Ends when there are no more renewals. Raises `SessionLost` after it has said so, `NotHolder` at the beginning, and
         `ServerDraining`: the session lives on, and can be kept alive through another server.
         """
-        deadline = min(
-            deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT
-        )  # a stream may have none
+        deadline = of_one_act(deadline)
         await self._enter(principal, board, deadline)
         prefix = keys.board_prefix(principal.tenant, board)
         key = keys.on_board(keys.SESSION, prefix, session_id)
         found = await self._read(key, deadline)
         if found is None:
             raise SessionLost(session_id)
-        session = decode_session(key, found.value)
-        if session.agent != principal.agent:
-            raise NotHolder("session_id", session_id=session_id)
+        session = _own(principal, session_id, key, found)
         watch = _Vigil(self._mirror, prefix, session_id, session, self.draining)
         reader = asyncio.create_task(self._renew(key, session, renewals, watch), name="renewals")
         try:
@@ -296,9 +291,14 @@ class Sessions:
         await self._mirror.stand(left_s(deadline))
 
     async def _read(self, key: bytes, deadline: float) -> Record | None:
-        cut = await self._store.read([key], STRONG, left_s(deadline))
-        await settle(self._mirror, [key], cut.records, cut.revision, deadline)
-        return cut.records[0]
+        return (await self._mirrored.read([key], deadline)).records[0]
+
+
+def _own(principal: Principal, session_id: str, key: bytes, found: Record) -> SessionRecord:
+    session = decode_session(key, found.value)
+    if session.agent != principal.agent:
+        raise NotHolder("session_id", session_id=session_id)
+    return session
 
 
 _RELEASED_AT_ONCE = 32

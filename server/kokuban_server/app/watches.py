@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
@@ -333,9 +333,7 @@ class Watches:
         `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
         full. `deadline` is for what comes before the first part.
         """
-        deadline = min(
-            deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT
-        )  # a stream may have none
+        deadline = of_one_act(deadline)
         await self._access.enter(principal, board, deadline)
         wait_s = left_s(deadline)
         opened = _apart([(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets])

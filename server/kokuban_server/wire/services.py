@@ -10,6 +10,7 @@ import structlog
 from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import board_service_pb2 as board_pb
 from kokuban.v1 import commit_pb2, error_reason_pb2
+from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal, ServerDraining
@@ -129,7 +130,7 @@ class BoardService:
         """Give one commit's answer on a stream; a refusal is an answer too."""
         message = parse_message(commit_pb2.CommitStreamRequest, raw).commit
         request_id = message.request_id
-        deadline = min(call.deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT)
+        deadline = of_one_act(call.deadline)
         try:
             await call.gathering.begin()
             answer = await self._commit(message, call, deadline)
