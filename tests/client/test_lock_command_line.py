@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -149,10 +150,36 @@ def test_what_cannot_be_meant_is_a_usage_error(kokuban: Callable[..., Answer], a
     assert kokuban(*arguments).code == 2
 
 
-def begin(server: ServerProcess, region: str, script: str, *options: str, **more: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - of Popen
+@contextlib.contextmanager
+def begin(server: ServerProcess, region: str, script: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [*KOKUBAN, "lock", "run", region, "x", *options, "--", "bash", "-c", script]
     environment = {**os.environ, "KOKUBAN_ADDRESS": server.address, "KOKUBAN_AGENT": "me"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            yield running
+        except BaseException:
+            stop_all_of(running)
+            raise
+
+
+def stop_all_of(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(process.pid).children(recursive=True):
+            one.kill()
+    process.kill()
+
+
+def on_signal(then: str, *, ready: str = "ready") -> str:
+    """Give a script that says when it is ready, waits for a signal and then does something, and misses none."""
+    return f"""exec {sys.executable} -c '
+import os, signal
+numbers = {{signal.SIGINT, signal.SIGTERM}}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print(os.path.expandvars("{ready}"), flush=True)
+signal.sigwait(numbers)
+{then}'"""
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
@@ -163,8 +190,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 def test_RB_38_when_the_lock_is_lost_the_command_is_stopped_and_the_exit_code_tells(
     server: ServerProcess, theirs: sync.Board, region: str
 ) -> None:
-    script = 'trap "echo stopping; exit 0" TERM; echo $KOKUBAN_FENCE; while :; do read -t 0.05 <> <(:); done'
-    with begin(server, region, script) as running:
+    with begin(server, region, on_signal('print("stopping")', ready="$KOKUBAN_FENCE")) as running:
         lock_id = Fence.parse(first_line(running)).lock_id
         theirs.break_lock(lock_id, "it stood in the way")
         out, err = running.communicate(timeout=30)
@@ -198,8 +224,7 @@ def has_ended(pid: int) -> bool:
 
 def test_signals_are_passed_on_and_the_lock_is_released(server: ServerProcess, theirs: sync.Board, region: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        script = 'trap "exit 5" INT TERM; echo ready; while :; do read -t 0.05 <> <(:); done'
-        with begin(server, region, script) as running:
+        with begin(server, region, on_signal("raise SystemExit(5)")) as running:
             assert first_line(running) == "ready"
             running.send_signal(number)
             running.communicate(timeout=30)
@@ -208,6 +233,24 @@ def test_signals_are_passed_on_and_the_lock_is_released(server: ServerProcess, t
     with begin(server, region, "echo ready; kill -KILL $$") as running:
         running.communicate(timeout=30)
     assert running.returncode == 128 + signal.SIGKILL
+
+
+def test_a_signal_that_comes_to_another_thread_is_passed_on_too() -> None:
+    script = """
+import os, psutil, signal, sys, threading, time
+from kokuban_client.cli._running import Command
+
+def take_it():
+    while "sleep" not in [one.name() for one in psutil.Process().children()]:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Thread(target=take_it).start()
+sys.exit(Command(["sleep", "20"], os.environ).run())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
+    assert ran.returncode == 128 + signal.SIGTERM
 
 
 def test_control_c_while_it_waits_ends_it_and_leaves_no_request(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ class Command:
             while self._early:
                 self._send(self._early.pop(0))
             with _terminal_lent_to(process.pid):
-                code = process.wait()
+                code = _code_of(process)
                 self._wait_for_the_rest(process.pid)
         return 128 - code if code < 0 else code
 
@@ -90,6 +91,32 @@ def _is_there(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _code_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the command to end, and let every signal that comes meanwhile be handled at once.
+
+    A signal does not wake a thread that waits for a process if it came to another thread, or to this one just before it
+    began to wait: Python would handle it when the process has ended. A byte in a socket is there for whoever looks later.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return process.wait()
+    ours, its = socket.socketpair()
+    with ours, its:
+        its.setblocking(False)  # as it must be for the numbers of signals
+        before = signal.set_wakeup_fd(its.fileno(), warn_on_full_buffer=False)
+        try:
+            threading.Thread(target=_tell_end_of, args=[process, its], daemon=True).start()
+            while ours.recv(64):
+                pass
+        finally:
+            signal.set_wakeup_fd(before)
+    return process.wait()
+
+
+def _tell_end_of(process: subprocess.Popen[bytes], teller: socket.socket) -> None:
+    process.wait()
+    teller.shutdown(socket.SHUT_WR)
 
 
 @contextlib.contextmanager
