@@ -16,6 +16,7 @@ from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client._transaction import Changes
 from kokuban_client._watch import Watch
 from kokuban_client._wire import locks as lock_wire
+from kokuban_client._wire import policies
 from kokuban_client.errors import (
     AlreadyExists,
     Conflict,
@@ -27,8 +28,10 @@ from kokuban_client.errors import (
 )
 from kokuban_client.types import (
     KEEP,
+    Access,
     Batch,
     BoardInfo,
+    BoardPolicy,
     CommitResult,
     Consistency,
     Content,
@@ -46,12 +49,15 @@ from kokuban_client.types import (
     LockTarget,
     LockWait,
     LossCause,
+    Policy,
+    PolicyVersion,
     Presence,
     Queued,
     Revision,
     SessionState,
     Snapshot,
     Status,
+    Verb,
     WatchStart,
     Written,
     content_of,
@@ -155,21 +161,61 @@ class Client:
 
         Where an answer did not come it is asked again, so BoardExists may mean that the first try has made it.
         """
-        request = _wire.create_board_request(board)
+        request = policies.create_board_request(board)
         answer = await self._calls.call(lambda link: link.admin.CreateBoard, request, timeout_s=timeout_s)
-        return _wire.board_info(answer.board)
+        return policies.board_info(answer.board)
 
-    async def boards(self, *, timeout_s: float | None = None) -> tuple[BoardInfo, ...]:
-        """Name the boards that there are for the caller; `timeout_s` is for each page."""
+    async def get_board(self, board: str, *, timeout_s: float | None = None) -> BoardInfo:
+        """Describe a board. One that was deleted is there for operators only."""
+        request = policies.get_board_request(board)
+        answer = await self._calls.call(lambda link: link.admin.GetBoard, request, timeout_s=timeout_s)
+        return policies.board_info(answer.board)
+
+    async def boards(self, *, show_deleted: bool = False, timeout_s: float | None = None) -> tuple[BoardInfo, ...]:
+        """Name the boards that there are for the caller; `timeout_s` is for each page. Deleted ones are for operators."""
         found: list[BoardInfo] = []
         page_token = ""
         while True:
-            request = _wire.list_boards_request(page_token)
+            request = policies.list_boards_request(page_token, show_deleted=show_deleted)
             answer = await self._calls.call(lambda link: link.admin.ListBoards, request, timeout_s=timeout_s)
-            found += map(_wire.board_info, answer.boards)
+            found += map(policies.board_info, answer.boards)
             page_token = answer.next_page_token
             if not page_token:
                 return tuple(found)
+
+    async def delete_board(self, board: str, reason: str, *, timeout_s: float | None = None) -> BoardInfo:
+        """Remove a board with all that it holds: at once for everybody, and then from the store. For operators.
+
+        `get_board` tells when nothing is left, with a receipt of what was removed.
+        """
+        request = policies.delete_board_request(board, reason)
+        answer = await self._calls.call(lambda link: link.admin.DeleteBoard, request, timeout_s=timeout_s)
+        return policies.board_info(answer.board)
+
+    async def get_policy(self, board: str, *, timeout_s: float | None = None) -> BoardPolicy:
+        """Give a board's policy. For operators, supervisors and auditors."""
+        request = policies.get_policy_request(board)
+        answer = await self._calls.call(lambda link: link.admin.GetPolicy, request, timeout_s=timeout_s)
+        return policies.board_policy(answer)
+
+    async def set_policy(
+        self, board: str, policy: Policy, *, replaces: int, reason: str = "", timeout_s: float | None = None
+    ) -> PolicyVersion:
+        """Lay down a board's policy as a whole. For operators.
+
+        `replaces` is the number of the policy that holds now, 0 for the first; raises PolicyChanged if another does.
+        """
+        request = policies.set_policy_request(board, policy, replaces, reason)
+        answer = await self._calls.call(lambda link: link.admin.SetPolicy, request, timeout_s=timeout_s)
+        return policies.policy_version(answer.record)
+
+    async def explain_access(
+        self, board: str, region: str, verb: Verb | str, *, timeout_s: float | None = None
+    ) -> Access:
+        """Say what would become of a request of one's own in a region, and by which rule."""
+        request = policies.explain_access_request(board, region, Verb(verb))
+        answer = await self._calls.call(lambda link: link.admin.ExplainAccess, request, timeout_s=timeout_s)
+        return policies.access(answer)
 
     async def compact(self, before: str, *, timeout_s: float | None = None) -> int:
         """Forget the store's history before a token; give the number up to which it is forgotten. For operators."""

@@ -231,6 +231,12 @@ class BoardExists(Conflict):
     REASON = "BOARD_EXISTS"
 
 
+class PolicyChanged(Conflict):
+    """The board's policy is not the one that was to be replaced. Read it and decide again."""
+
+    REASON = "POLICY_CHANGED"
+
+
 class Contended(Conflict):
     """The server planned the commit several times and somebody else was faster each time. Nothing was written."""
 
@@ -496,6 +502,18 @@ class WriteForbidden(AccessRefused):
     """The caller may read this region but not write it."""
 
     REASON = "WRITE_FORBIDDEN"
+
+
+class NotAdministrator(AccessRefused):
+    """The board's policy names its administrators, and the caller is none of them."""
+
+    REASON = "NOT_ADMINISTRATOR"
+
+
+class PolicyLocksOut(Refused):
+    """The policy's own author could not change it again."""
+
+    REASON = "POLICY_LOCKS_OUT"
 
 
 class ValueTypeMismatch(Refused):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Mapping  # noqa: TC003 - so that the hints below can be resolved at run time
+from collections.abc import Mapping, Sequence  # noqa: TC003 - so that the hints below can be resolved at run time
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - as above
 from typing import Any, TypeAlias
@@ -260,6 +260,28 @@ class Batch:
     token: str
 
 
+class BoardState(enum.StrEnum):
+    """Whether a board is there."""
+
+    LIVE = "live"
+    DELETED = "deleted"
+    """It was deleted, and what it held is being removed."""
+    PURGED = "purged"
+    """It was deleted, and nothing of it is left."""
+    UNKNOWN = "unknown"
+    """A state that this client does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReceipt:
+    """What was removed of a deleted board, in records, and when nothing was left."""
+
+    entries: int
+    revisions: int
+    locks: int
+    time: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class BoardInfo:
     """A board as it is administered."""
@@ -267,6 +289,102 @@ class BoardInfo:
     id: str
     create_time: datetime | None
     creator: str
+    state: BoardState = BoardState.LIVE
+    policy_number: int = 0
+    """Which policy holds; 0 if there is none."""
+    delete_time: datetime | None = None
+    deleter: str = ""
+    delete_reason: str = ""
+    receipt: PurgeReceipt | None = None
+
+
+class LockRequirement(enum.StrEnum):
+    """What a region asks of writes."""
+
+    IF_LOCKED = "if_locked"
+    """A write to a locked path needs the lock's fence."""
+    REQUIRED = "required"
+    """Every write needs the fence of a lock that covers its path."""
+    OFF = "off"
+    """Locks are advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRule:
+    """What a policy says of a region (`shared:plan`) or of all of a kind (`task:*`). What is None is not said.
+
+    Readers, writers and lockers are lists of `anyone`, `acting` (to whom the region's id belongs), `role:ROLE`, `agent:ID`.
+    """
+
+    pattern: str
+    readers: Sequence[str] | None = None
+    writers: Sequence[str] | None = None
+    lockers: Sequence[str] | None = None
+    allows_unconditional: bool | None = None
+    lock_requirement: LockRequirement | str | None = None
+    history_revisions_max: int | None = None
+    history_age_max_s: float | None = None
+    default_ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a board's operators lay down, as a whole."""
+
+    rules: Sequence[RegionRule] = ()
+    administrators: Sequence[str] | None = None
+    """Which operators may change it; None for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """Which policy of a board it is."""
+
+    number: int
+    """Counts the board's policies; 0 while there is none."""
+    time: datetime | None
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPolicy:
+    """A board's policy, and which it is."""
+
+    policy: Policy
+    version: PolicyVersion
+
+
+class Verb(enum.StrEnum):
+    """What a caller wants to do in a region."""
+
+    READ = "read"
+    WRITE = "write"
+    LOCK = "lock"
+
+
+class Decision(enum.StrEnum):
+    """What becomes of a request."""
+
+    ALLOWED = "allowed"
+    FORBIDDEN = "forbidden"
+    """The region may be read, but not this."""
+    NOT_READABLE = "not_readable"
+    """The region is not there for the caller."""
+    UNKNOWN = "unknown"
+    """A decision that this client does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What would become of a request of one's own, and why."""
+
+    decision: Decision
+    rule: str
+    """The pattern of the policy's rule that decides; empty where it is what holds without a policy, or is not told."""
+    subject: str
+    """As what one is let in; empty where one is not."""
+    policy_number: int
 
 
 @dataclass(frozen=True, slots=True)

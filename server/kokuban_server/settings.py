@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,7 +28,6 @@ from pydantic_settings import (
 )
 
 from kokuban_server.core import limits
-from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import InvalidRequest
 
@@ -118,11 +116,6 @@ class Settings(BaseSettings):
     boards: Annotated[list[str], NoDecode] = Field(
         default=["main"], description="boards that the development identity makes on first use"
     )
-    lock_policies: Annotated[list[str], NoDecode] = Field(
-        default=[],
-        description="what regions ask of writes: REGION=POLICY or KIND:*=POLICY with if_locked (the default), required"
-        " (every write under a lock) or off; the same for all servers of a store",
-    )
     reflection: bool = Field(default=False, description="answer gRPC server reflection")
     drain_grace_s: float = Field(
         default=10.0, ge=0, le=600, description="how long calls under way may take after SIGTERM, in seconds"
@@ -204,20 +197,10 @@ class Settings(BaseSettings):
             return store
         raise ValueError("is not sqlite:FOLDER, etcd://HOST:PORT or memory:")
 
-    @field_validator("boards", "lock_policies", mode="before")
+    @field_validator("boards", mode="before")
     @classmethod
-    def _separated(cls, names: object, info: ValidationInfo) -> object:
-        if not isinstance(names, str):
-            return names
-        separated = [name.strip() for name in names.split(",")]
-        # No policy at all is as good as any; an empty board's name is refused where names are.
-        return [name for name in separated if name] if info.field_name == "lock_policies" else separated
-
-    @field_validator("lock_policies")
-    @classmethod
-    def _lock_policies(cls, texts: list[str]) -> list[str]:
-        LockPolicies.parse(texts)
-        return texts
+    def _separated(cls, names: object) -> object:
+        return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
     @field_validator("boards")
     @classmethod

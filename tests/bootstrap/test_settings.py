@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kokuban_server.core import limits
-from kokuban_server.core.access import LockPolicies
-from kokuban_server.core.names import parse_region
 from kokuban_server.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -52,36 +50,6 @@ def test_nested_settings_and_lists_come_from_every_source(file: Path, monkeypatc
     assert (found.etcd.user, found.etcd.ca_file) == ("from the environment", Path("/ca.pem"))
     assert found.boards == ["one", "two"]
     assert load({"boards": "three"}, file).boards == ["three"]
-
-
-def test_lock_policies_are_by_region_or_kind_and_the_nearest_counts(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert load({}, None).lock_policies == []
-    text = "shared:ledger=required, task:*=off,task:7=if_locked,"
-    named = ["shared:ledger=required", "task:*=off", "task:7=if_locked"]
-    assert load({"lock_policies": text}, None).lock_policies == named
-    file.write_text(f"lock_policies = {named!r}\n")
-    assert load({}, file).lock_policies == named
-    monkeypatch.setenv("KOKUBAN_LOCK_POLICIES", text)
-    assert load({}, None).lock_policies == named
-    for nothing in ("", " , "):
-        monkeypatch.setenv("KOKUBAN_LOCK_POLICIES", nothing)
-        assert load({}, file).lock_policies == []
-    policies = LockPolicies.parse(named)
-    told = {
-        region: policies.of(parse_region(region))
-        for region in ("shared:ledger", "shared:plan", "task:1", "task:7", "task:77", "tenant", "global")
-    }
-    assert told == {
-        "shared:ledger": "required",
-        "shared:plan": "if_locked",
-        "task:1": "off",
-        "task:7": "if_locked",
-        "task:77": "off",
-        "tenant": "off",
-        "global": "off",
-    }
 
 
 def test_the_defaults_are_those_of_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,17 +92,6 @@ BAD: list[tuple[str, Any]] = [
     ("boards", "main,"),
     ("boards", "Not A Board"),
     ("boards", ""),
-    ("lock_policies", "shared:plan"),
-    ("lock_policies", "shared:plan="),
-    ("lock_policies", "shared:plan=sometimes"),
-    ("lock_policies", "shared:plan=REQUIRED"),
-    ("lock_policies", "=required"),
-    ("lock_policies", "*=required"),
-    ("lock_policies", "plan:*=required"),
-    ("lock_policies", "tenant:*=required"),
-    ("lock_policies", "shared:a/b=required"),
-    ("lock_policies", "shared:plan=required,shared:plan=off"),
-    ("lock_policies", "task:*=off, task:*=off"),
 ]
 
 

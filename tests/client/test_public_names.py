@@ -8,7 +8,9 @@ import kokuban_client
 from kokuban_client import _board, _sessions, _watch, errors, sync, types
 
 PUBLIC = {
-    "KEEP", "NOW", "SNAPSHOT", "AlreadyExists", "AtLeast", "Binary", "Board", "BoardInfo", "Bookmark", "ChangeType", "Claim",
+    "KEEP", "NOW", "SNAPSHOT", "Access", "BoardPolicy", "BoardState", "Decision", "LockRequirement", "Policy", "PolicyChanged",
+    "PolicyVersion", "PurgeReceipt", "RegionRule", "Verb", "AlreadyExists", "AtLeast", "Binary", "Board",
+    "BoardInfo", "Bookmark", "ChangeType", "Claim",
     "Client", "CommitResult", "Conflict", "Currency", "Deadlock", "Entry", "EntryChange", "EntryKey", "Fence",
     "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Listing", "Lock", "LockConflict", "LockListing",
     "LockLost", "LockMode", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause",

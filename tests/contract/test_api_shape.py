@@ -22,9 +22,21 @@ WITHOUT_BOARD = {"GetStatusRequest", "CompactRequest", "ListBoardsRequest"}
 ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 # Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
 WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
-VERBS_OF_THE_BOARD = ("Get", "BatchGet", "List", "Watch", "Commit", "Compact", "Check", "Create")
+VERBS_OF_THE_BOARD = (
+    "Get",
+    "BatchGet",
+    "List",
+    "Watch",
+    "Commit",
+    "Compact",
+    "Check",
+    "Create",
+    "Delete",
+    "Set",
+    "Explain",
+)
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
-DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "wait", "waited", "hold_max"}
+DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "wait", "waited", "hold_max", "history_age_max", "default_ttl"}
 
 
 def methods(api: Files) -> Iterator[tuple[str, Method]]:
@@ -73,7 +85,12 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "LockService.BreakLock",
         "AdminService.GetStatus",
         "AdminService.CreateBoard",
+        "AdminService.GetBoard",
         "AdminService.ListBoards",
+        "AdminService.DeleteBoard",
+        "AdminService.GetPolicy",
+        "AdminService.SetPolicy",
+        "AdminService.ExplainAccess",
         "AdminService.Compact",
     }
 

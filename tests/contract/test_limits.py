@@ -46,6 +46,16 @@ TOLD = [
     ("EXPIRY_MS_MAX", DAY_MS, "Put.expire_time", "at most {:,} days"),
     ("EXPIRY_MS_MAX", DAY_MS, "ErrorReason.ERROR_REASON_EXPIRY_INVALID", "further than {:,} days"),
     ("MUTATIONS_MAX", 1, "CommitRequest.mutations", "1 to {}"),
+    ("POLICY_RULES_ENTRIES_MAX", 1, "Policy.rules", "up to {}"),
+    ("POLICY_SUBJECTS_ENTRIES_MAX", 1, "Subjects.subjects", "up to {} of"),
+    ("POLICY_BYTES_MAX", 1024, "Policy", "At most {} KiB"),
+    ("POLICY_HISTORY_REVISIONS_MAX", 1, "RegionRule.history_revisions_max", "1 to {:,}"),
+    ("POLICY_HISTORY_AGE_MS_MIN", 60_000, "RegionRule.history_age_max", "{} minute to"),
+    ("EXPIRY_MS_MAX", DAY_MS, "RegionRule.history_age_max", "to {:,} days"),
+    ("EXPIRY_MS_MAX", DAY_MS, "RegionRule.default_ttl", "to {:,} days"),
+    ("EXPIRY_MS_MIN", 1000, "RegionRule.default_ttl", "{} second to"),
+    ("REASON_BYTES_MAX", 1, "SetPolicyRequest.reason", "Up to {} bytes"),
+    ("REASON_BYTES_MAX", 1, "DeleteBoardRequest.reason", "Up to {} bytes"),
     ("PRECONDITIONS_MAX", 1, "CommitRequest.preconditions", "at most {}"),
     ("PLAN_ATTEMPTS_MAX", 1, "ErrorReason.ERROR_REASON_CONTENDED", "`attempts` = `{}`"),
     ("STREAM_COMMITS_IN_FLIGHT_MAX", 1, "CommitStreamRequest.commit", "At most {}"),
@@ -101,6 +111,7 @@ TOLD = [
 
 # Bounds of the server's own work: no request can be refused for them, so no client can act on them.
 INSIDE = {
+    "BOARDS_KNOWN_ENTRIES_MAX",
     "STORE_OPERATIONS_MAX",  # a full commit stays below it
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway

@@ -10,10 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.locks import (
     Claims,
-    LockPolicy,
     LockRecord,
     LockTarget,
     Mode,
@@ -237,49 +235,6 @@ def test_a_long_circle_is_told_without_its_middle(length: int) -> None:
 
 
 # Policies.
-
-POLICY = st.sampled_from(LockPolicy)
-
-
-@given(POLICY, POLICY)
-def test_a_regions_own_policy_comes_before_its_kinds(own: LockPolicy, of_kind: LockPolicy) -> None:
-    policies = LockPolicies.parse([f"task:*={of_kind}", f"task:one={own}"])
-    assert policies.of(Region(RegionKind.TASK, "one")) is own
-    assert policies.of(Region(RegionKind.TASK, "two")) is of_kind
-    assert policies.of(Region(RegionKind.SHARED, "one")) is LockPolicy.IF_LOCKED
-    assert policies.of(Region(RegionKind.TENANT, "")) is LockPolicy.OFF
-    assert policies.of(Region(RegionKind.GLOBAL, "")) is LockPolicy.OFF
-
-
-def test_an_id_with_an_equals_sign_can_have_a_policy() -> None:
-    policies = LockPolicies.parse(["task:a=b=required"])
-    assert policies.of(Region(RegionKind.TASK, "a=b")) is LockPolicy.REQUIRED
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "task:one",
-        "task:one=",
-        "task:one=sometimes",
-        "=off",
-        "nothing:one=off",
-        "nothing:*=off",
-        "tenant:*=off",
-        "task:=off",
-        "task=off",
-    ],
-)
-def test_a_policy_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not REGION=POLICY"):
-        LockPolicies.parse([text])
-
-
-def test_two_policies_for_one_region_are_refused() -> None:
-    with pytest.raises(ValueError, match="stands there twice"):
-        LockPolicies.parse(["task:*=off", "task:*=required"])
-
 
 # Keys.
 

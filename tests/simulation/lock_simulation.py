@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kokuban_server.core import keys, limits
+from kokuban_server.core.boards import BoardRecord, PolicyVersion
+from kokuban_server.core.change_set import ChangeSet, Put
+from kokuban_server.records.board_codec import encode_board
 from tests.simulation.lock_invariants import judge_locks
 from tests.simulation.lock_journal import LockJournal
 from tests.simulation.simulated_agents import TENANT
-from tests.simulation.simulated_holders import LOCK_POLICIES, Holder
-from tests.simulation.simulated_replica import BOARD, SOUND, SimulatedReplica, Tuning, adopting_task
+from tests.simulation.simulated_holders import POLICY, Holder
+from tests.simulation.simulated_replica import BOARD, SOUND, START_MS, SimulatedReplica, Tuning, adopting_task
 from tests.simulation.simulated_store import RecordedStore, Weather
 from tests.simulation.simulation import SimulationFailed, ended
 from tests.simulation.virtual_time import run
@@ -83,7 +86,6 @@ class LockWorld:
             cache_bytes=1_000_000,
             watch_events=8_192,
             upkeep_interval_s=5.0,
-            lock_policies=LOCK_POLICIES,
         )
         self._lives = 0
         self.everybody: list[SimulatedReplica] = []
@@ -143,6 +145,8 @@ class LockWorld:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(adopting_task)
         loop.set_exception_handler(lambda _, context: self.journal.problems.append(f"nobody heard of {context}"))
+        record = BoardRecord(START_MS, "operator", POLICY, PolicyVersion(1, START_MS, "operator"))
+        await self.store.commit(ChangeSet((), (Put(keys.board(TENANT, BOARD), encode_board(record)),)), 1.0)
         for replica in self.replicas:
             replica.start()
         background = [

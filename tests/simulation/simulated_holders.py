@@ -10,8 +10,9 @@ from kokuban_server.app.lock_asked import Granted, LockRequest
 from kokuban_server.app.lock_guards import FenceGiven
 from kokuban_server.core.commit import Increment, Put, Unconditional
 from kokuban_server.core.entry import Form, Value
-from kokuban_server.core.locks import Fence, LockTarget, Mode
+from kokuban_server.core.locks import Fence, LockPolicy, LockTarget, Mode
 from kokuban_server.core.names import EntryKey, parse_region
+from kokuban_server.core.policy import Policy, RegionRule
 from kokuban_server.core.refusals import (
     Contended,
     Deadlock,
@@ -44,7 +45,12 @@ PLAIN = parse_region("task:t1")
 OTHER = parse_region("task:t2")
 STRICT = parse_region("conversation:c1")
 LOOSE = parse_region("user:u1")
-LOCK_POLICIES = (f"{STRICT}=required", f"{LOOSE}=off")
+POLICY = Policy(
+    (
+        RegionRule(str(STRICT), lock_policy=LockPolicy.REQUIRED),
+        RegionRule(str(LOOSE), lock_policy=LockPolicy.OFF),
+    )
+)
 _REGIONS = (PLAIN, PLAIN, PLAIN, OTHER, OTHER, STRICT, LOOSE)
 _PATHS = ("a", "a/b", "a/b/c", "a/d", "e")
 _SENT_AT_MOST = 6

@@ -7,6 +7,7 @@ from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kokuban_server.app.access import Access
+from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
@@ -23,7 +24,6 @@ from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.core import limits
-from kokuban_server.core.access import LockPolicies
 from tests.simulation.simulated_store import FaultyStore
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class Tuning(NamedTuple):
     cache_bytes: int
     watch_events: int
     upkeep_interval_s: float
-    lock_policies: tuple[str, ...] = ()
 
 
 class Parts(NamedTuple):
@@ -95,7 +94,8 @@ class SimulatedReplica:
         self.clock = SimulatedClock(off_by_ms)
         self.store = way = FaultyStore(store, self.clock, f"{seed}/{name}", weather)
         self.time = StoreTime(way, self.clock)
-        access = Access(way, self.clock, frozenset({BOARD}), LockPolicies.parse(tuning.lock_policies))
+        boards = Boards(way)
+        access = Access(way, boards, self.clock, frozenset({BOARD}))
         self.request_ids = request_ids = RequestIds(self.time, _DIGEST_KEY, tuning.window_ms)
         self.mirror = mirror = parts.mirror(way)
         self.presence = Presence(way, self.time, name)
@@ -109,8 +109,10 @@ class SimulatedReplica:
         self.commits = Commits(way, access, heads, self.time, request_ids, guards, mirror)
         self.reads = Reads(way, access, self.time)
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
+        boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))
         self.upkeep = Upkeep(
             way,
+            boards,
             self.time,
             name,
             self._complain,

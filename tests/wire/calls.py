@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 from kokuban.v1 import (
+    admin_service_pb2,
     admin_service_pb2_grpc,
     board_service_pb2,
     board_service_pb2_grpc,
@@ -24,6 +25,7 @@ from kokuban.v1 import (
     lock_pb2,
     lock_service_pb2,
     lock_service_pb2_grpc,
+    policy_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
 )
@@ -268,6 +270,22 @@ def commit_request(
     )
 
 
+def rule(
+    pattern: str,
+    *,
+    readers: Sequence[str] | None = None,
+    writers: Sequence[str] | None = None,
+    lockers: Sequence[str] | None = None,
+    **more: Any,  # noqa: ANN401 - any field of a rule
+) -> policy_pb2.RegionRule:
+    """Give what a policy says of some regions."""
+    made = policy_pb2.RegionRule(pattern=pattern, **more)
+    for field, subjects in ((made.readers, readers), (made.writers, writers), (made.lockers, lockers)):
+        if subjects is not None:
+            field.CopyFrom(policy_pb2.Subjects(subjects=subjects))
+    return made
+
+
 EXCLUSIVE, SHARED = lock_pb2.LOCK_MODE_EXCLUSIVE, lock_pb2.LOCK_MODE_SHARED
 
 
@@ -382,6 +400,17 @@ def refused(reason: str, **facts: str) -> Iterator[list[Refused]]:
     found.append(refusal)
 
 
+async def end_of(call: Any) -> str:  # noqa: ANN401 - as grpc types it
+    """Give the reason that a stream ends with."""
+    try:
+        async with asyncio.timeout(10):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+    except grpc.aio.AioRpcError as error:
+        return refusal_of(error).reason
+    return ""
+
+
 class Agent:
     """One agent's calls. `metadata` is what it says about itself."""
 
@@ -413,6 +442,29 @@ class Agent:
     ) -> board_service_pb2.GetEntryResponse:
         request = board_service_pb2.GetEntryRequest(board="main", key=key(path, region), consistency=consistency)
         answer: board_service_pb2.GetEntryResponse = await self.board.GetEntry(request, metadata=self.metadata)
+        return answer
+
+    async def set_policy(
+        self,
+        *rules: policy_pb2.RegionRule,
+        replaces: int = 0,
+        administrators: Sequence[str] | None = None,
+        board: str = "main",
+        reason: str = "",
+    ) -> admin_service_pb2.SetPolicyResponse:
+        """Lay down a policy, as an operator."""
+        policy = policy_pb2.Policy(rules=rules)
+        if administrators is not None:
+            policy.administrators.subjects.extend(administrators)
+        request = admin_service_pb2.SetPolicyRequest(board=board, policy=policy, replaces=replaces, reason=reason)
+        answer: admin_service_pb2.SetPolicyResponse = await self.admin.SetPolicy(request, metadata=self.metadata)
+        return answer
+
+    async def explain(self, region: str, verb: policy_pb2.Verb.ValueType) -> admin_service_pb2.ExplainAccessResponse:
+        request = admin_service_pb2.ExplainAccessRequest(board="main", region=region, verb=verb)
+        answer: admin_service_pb2.ExplainAccessResponse = await self.admin.ExplainAccess(
+            request, metadata=self.metadata
+        )
         return answer
 
     async def json(self, path: str, region: str = REGION) -> str:

@@ -16,6 +16,7 @@ from kokuban.v1 import (
     error_reason_pb2,
     lock_pb2,
     lock_service_pb2,
+    policy_pb2,
     session_service_pb2,
 )
 from kokuban_server.core import limits, names
@@ -37,6 +38,7 @@ from tests.wire.calls import (
     refusal_of,
     refused,
     release,
+    rule,
     tree,
 )
 
@@ -160,6 +162,33 @@ FULL: dict[str, Callable[[], Message]] = {
     ADMIN + "GetStatus": admin_service_pb2.GetStatusRequest,
     ADMIN + "CreateBoard": lambda: admin_service_pb2.CreateBoardRequest(board="main"),
     ADMIN + "ListBoards": lambda: admin_service_pb2.ListBoardsRequest(page_size=1, page_token="x"),  # noqa: S106 - no password
+    ADMIN + "GetBoard": lambda: admin_service_pb2.GetBoardRequest(board="main"),
+    ADMIN + "DeleteBoard": lambda: admin_service_pb2.DeleteBoardRequest(board="main", reason="over"),
+    ADMIN + "GetPolicy": lambda: admin_service_pb2.GetPolicyRequest(board="main"),
+    ADMIN + "SetPolicy": lambda: admin_service_pb2.SetPolicyRequest(
+        board="main",
+        policy=policy_pb2.Policy(
+            rules=[
+                rule(
+                    "task:*",
+                    readers=["anyone"],
+                    writers=["agent:a"],
+                    lockers=["role:operator"],
+                    allows_unconditional=False,
+                    lock_requirement=policy_pb2.LOCK_REQUIREMENT_OFF,
+                    history_revisions_max=5,
+                    history_age_max=lasting(60),
+                    default_ttl=lasting(60),
+                )
+            ],
+            administrators=policy_pb2.Subjects(subjects=["anyone"]),
+        ),
+        replaces=1,
+        reason="why",
+    ),
+    ADMIN + "ExplainAccess": lambda: admin_service_pb2.ExplainAccessRequest(
+        board="main", region=REGION, verb=policy_pb2.VERB_READ
+    ),
     ADMIN + "Compact": lambda: admin_service_pb2.CompactRequest(before=TOKEN),
 }
 """Every method, with a request in which every field is filled in."""

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, error_reason_pb2
 from kokuban_server.app.access import Access
+from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
@@ -101,13 +102,13 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
     opened = await supervisor.open_session()
     lock = (await supervisor.grant(acquire_request(opened.session.id, "locked"))).lock
     asked: list[str] = []
-    plain = Access.open
+    plain = Access.open_under
 
     def noted(self: Access, *arguments: Any) -> Any:  # noqa: ANN401 - any message, or any field of one
         asked.append(str(arguments[2]))
         return plain(self, *arguments)
 
-    monkeypatch.setattr(Access, "open", noted)
+    monkeypatch.setattr(Access, "open_under", noted)
     for name, rule in wire_server.RULES.items():
         asked.clear()
         service, _, method = name.rpartition(".")
@@ -450,7 +451,8 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
 ) -> None:
     """A client that sends and never reads must not fill the server's memory with answers."""
     time = StoreTime(store, clock)
-    access = Access(store, clock, frozenset({"main"}))
+    boards = Boards(store)
+    access = Access(store, boards, clock, frozenset({"main"}))
     mirror, ids = LockMirror(store), RequestIds(time, b"key")
     commits = Commits(store, access, Heads(2**20), time, ids, LockGuards(mirror, access, time), mirror)
     reads, watches, gate = Reads(store, access, time), Watches(store, access, time), Gate(store, access, time)

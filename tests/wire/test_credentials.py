@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import time
@@ -18,6 +17,7 @@ from kokuban.v1 import (
     error_reason_pb2,
     lock_pb2,
     lock_service_pb2,
+    policy_pb2,
     session_service_pb2,
 )
 from kokuban_server.wire.server import RULES
@@ -25,6 +25,7 @@ from tests.wire.calls import (
     REGION,
     START_MS,
     commit_request,
+    end_of,
     eventually,
     is_lost_status,
     key,
@@ -89,7 +90,14 @@ def _requests(board: str) -> dict[str, Message]:
         "LockService.BreakLock": lock_service_pb2.BreakLockRequest(board=board, lock_id=_NO_ID, reason="try"),
         "AdminService.GetStatus": admin_service_pb2.GetStatusRequest(),
         "AdminService.CreateBoard": admin_service_pb2.CreateBoardRequest(board="new"),
+        "AdminService.GetBoard": admin_service_pb2.GetBoardRequest(board=board),
         "AdminService.ListBoards": admin_service_pb2.ListBoardsRequest(),
+        "AdminService.DeleteBoard": admin_service_pb2.DeleteBoardRequest(board=board, reason="try"),
+        "AdminService.GetPolicy": admin_service_pb2.GetPolicyRequest(board=board),
+        "AdminService.SetPolicy": admin_service_pb2.SetPolicyRequest(board=board, policy=policy_pb2.Policy()),
+        "AdminService.ExplainAccess": admin_service_pb2.ExplainAccessRequest(
+            board=board, region=REGION, verb=policy_pb2.VERB_READ
+        ),
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
     }
 
@@ -101,7 +109,14 @@ _WITHOUT_BOARD = {
     "AdminService.ListBoards",
     "AdminService.Compact",
 }
-_ROLES = {"AdminService.CreateBoard", "AdminService.Compact", "LockService.BreakLock"}
+_ROLES = {
+    "AdminService.CreateBoard",
+    "AdminService.DeleteBoard",
+    "AdminService.GetPolicy",
+    "AdminService.SetPolicy",
+    "AdminService.Compact",
+    "LockService.BreakLock",
+}
 
 
 class Caller(NamedTuple):
@@ -287,7 +302,7 @@ async def test_a_stream_ends_when_its_credential_is_revoked(caller: Caller, book
     )
     await call.read()
     book.revoke("leaver")
-    assert await _ends(call) == "CREDENTIAL_INVALID"
+    assert await end_of(call) == "CREDENTIAL_INVALID"
     assert not await _accepts(caller, token)
 
 
@@ -301,7 +316,7 @@ async def test_a_stream_ends_when_its_credential_expires(
     )
     await call.read()
     clock.pass_ms(61_000)
-    assert await _ends(call) == "CREDENTIAL_EXPIRED"
+    assert await end_of(call) == "CREDENTIAL_EXPIRED"
 
 
 async def test_boards_are_made_once_and_listed_for_those_who_may_know(caller: Caller, tokens: dict[str, str]) -> None:
@@ -332,17 +347,6 @@ async def _accepts(caller: Caller, token: str) -> bool:
     """Say whether the server knows a token by now: it looks at its file from time to time."""
     reason = await caller.reason("AdminService.GetStatus", admin_service_pb2.GetStatusRequest(), bearer(token))
     return not reason
-
-
-async def _ends(call: Any) -> str:  # noqa: ANN401 - as grpc types it
-    try:
-        async with asyncio.timeout(10):
-            while await call.read() is not grpc.aio.EOF:
-                pass
-            await call
-    except grpc.aio.AioRpcError as error:
-        return refusal_of(error).reason
-    return ""
 
 
 async def _boards(caller: Caller, token: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from kokuban.v1 import commit_pb2, entry_pb2, error_reason_pb2, lock_pb2
+from kokuban.v1 import commit_pb2, entry_pb2, error_reason_pb2, lock_pb2, policy_pb2
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
     EXCLUSIVE,
@@ -37,6 +37,7 @@ from tests.wire.calls import (
     put_json,
     refused,
     release,
+    rule,
     tree,
     until,
 )
@@ -332,7 +333,13 @@ async def test_a_downgrade_is_seen_by_a_server_that_has_not_heard_of_it(start: S
 
 
 async def test_a_region_may_take_writes_under_a_lock_only(start: Started, any_store: BoardStore) -> None:
-    running = await start(any_store, lock_policies=["shared:ledger=required", "task:*=required", "task:free=if_locked"])
+    running = await start(any_store)
+    required, if_locked = policy_pb2.LOCK_REQUIREMENT_REQUIRED, policy_pb2.LOCK_REQUIREMENT_IF_LOCKED
+    await running.as_agent("op", "operator").set_policy(
+        rule("shared:ledger", lock_requirement=required),
+        rule("task:*", lock_requirement=required),
+        rule("task:free", lock_requirement=if_locked),
+    )
     member = await running.join()
     for region in ("shared:ledger", "task:1"):
         for change in (put("a", region=region), increment("n", region=region)):
@@ -364,7 +371,9 @@ async def test_in_a_region_whose_locks_are_advice_writes_are_not_held_against_th
     start: Started, any_store: BoardStore
 ) -> None:
     """The locks stand all the same, and whoever gives a fence is still told that it is dead."""
-    running = await start(any_store, lock_policies=["user:*=off"])
+    running = await start(any_store)
+    off = policy_pb2.LOCK_REQUIREMENT_OFF
+    await running.as_agent("op", "operator").set_policy(rule("user:*", lock_requirement=off))
     holder, other = await running.join(), await running.join("writer-2")
     fence = await holder.acquire(tree("t", "user:1"))
     with refused("LOCKED_BY_OTHER"):

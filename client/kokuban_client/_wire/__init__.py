@@ -321,21 +321,6 @@ def status_request() -> admin_service_pb2.GetStatusRequest:
     return admin_service_pb2.GetStatusRequest()
 
 
-def create_board_request(board: str) -> admin_service_pb2.CreateBoardRequest:
-    """Give an order to make a board."""
-    return admin_service_pb2.CreateBoardRequest(board=board)
-
-
-def list_boards_request(page_token: str) -> admin_service_pb2.ListBoardsRequest:
-    """Give a question for a page of the boards."""
-    return admin_service_pb2.ListBoardsRequest(page_token=page_token)
-
-
-def board_info(message: admin_service_pb2.Board) -> types.BoardInfo:
-    """Give a board as it is administered."""
-    return types.BoardInfo(message.id, time(message.create_time), message.creator)
-
-
 def compact_request(before: str) -> admin_service_pb2.CompactRequest:
     """Give an order to forget history."""
     return admin_service_pb2.CompactRequest(before=before)

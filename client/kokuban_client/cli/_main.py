@@ -93,6 +93,7 @@ for _command in (
     _commands.watch,
     _commands.history,
     _board_commands.board,
+    _board_commands.policy,
     _lock_commands.lock,
     _lock_commands.session,
     _commands.status,

@@ -9,13 +9,18 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from kokuban_client.types import (
+    Access,
     Binary,
     BoardInfo,
+    BoardPolicy,
+    BoardState,
     Bookmark,
     Content,
+    Decision,
     Entry,
     EntryChange,
     Json,
+    PolicyVersion,
     Reset,
     SnapshotComplete,
     SnapshotEntry,
@@ -135,8 +140,37 @@ def status_lines(status: Status, address: str) -> list[str]:
 
 
 def board_line(board: BoardInfo) -> str:
-    """Give a board on one line: id, when it was made, and by whom."""
-    return escaped(f"{board.id}  {spelled_time(board.create_time) or '-'}  {board.creator}")
+    """Give a board on one line: id, when it was made, and by whom; of a deleted one what became of it."""
+    parts = [board.id, spelled_time(board.create_time) or "-", board.creator]
+    if board.policy_number:
+        parts.append(f"policy {board.policy_number}")
+    if board.state is not BoardState.LIVE:
+        parts += [
+            board.state,
+            spelled_time(board.delete_time) or "-",
+            f"by {board.deleter}",
+            f"({board.delete_reason})",
+        ]
+    if (receipt := board.receipt) is not None:
+        removed = f"{receipt.entries} entries, {receipt.revisions} revisions, {receipt.locks} of sessions and locks"
+        parts.append(f"removed by {spelled_time(receipt.time) or '-'}: {removed}")
+    return escaped("  ".join(parts))
+
+
+def version_line(version: PolicyVersion) -> str:
+    """Give which policy it is on one line."""
+    why = [f"({version.reason})"] if version.reason else []
+    return escaped(
+        "  ".join([f"policy {version.number}", spelled_time(version.time) or "-", f"by {version.author}", *why])
+    )
+
+
+def access_line(access: Access) -> str:
+    """Give a decision on one line, and why."""
+    rule = f"rule {access.rule}" if access.rule else "what holds without a policy"
+    as_what = f"as {access.subject}" if access.subject else ""
+    hidden = access.decision is Decision.NOT_READABLE and not access.rule
+    return escaped("  ".join(filter(None, [access.decision, as_what, "" if hidden else rule])))
 
 
 def error_line(error: KokubanError) -> str:
@@ -243,7 +277,52 @@ def status_json(status: Status, address: str) -> str:
 
 def board_json(board: BoardInfo) -> str:
     """Give a board as one line of JSON."""
-    return dump({"id": board.id, "create_time": spelled_time(board.create_time), "creator": board.creator})
+    receipt = board.receipt
+    return dump(
+        {
+            "id": board.id,
+            "create_time": spelled_time(board.create_time),
+            "creator": board.creator,
+            "state": board.state,
+            "policy_number": board.policy_number,
+            "delete_time": spelled_time(board.delete_time),
+            "deleter": board.deleter,
+            "delete_reason": board.delete_reason,
+            "receipt": receipt
+            and {
+                "entries": receipt.entries,
+                "revisions": receipt.revisions,
+                "locks": receipt.locks,
+                "time": spelled_time(receipt.time),
+            },
+        }
+    )
+
+
+def policy_json(of: BoardPolicy, *, indent: int | None) -> str:
+    """Give a policy and its number as JSON, on one line or indented."""
+    from kokuban_client._wire import policies  # noqa: PLC0415 - loads the stubs, which other commands have already
+
+    number, policy = of.version.number, policies.policy_json(of.policy)
+    return json.dumps({"number": number, "policy": policy}, indent=indent)
+
+
+def version_json(version: PolicyVersion) -> str:
+    """Give which policy it is as one line of JSON."""
+    time = spelled_time(version.time)
+    return dump({"number": version.number, "time": time, "author": version.author, "reason": version.reason})
+
+
+def access_json(access: Access) -> str:
+    """Give a decision as one line of JSON."""
+    return dump(
+        {
+            "decision": access.decision,
+            "rule": access.rule,
+            "subject": access.subject,
+            "policy_number": access.policy_number,
+        }
+    )
 
 
 def error_json(error: KokubanError) -> str:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys
-from kokuban_server.core.access import Decision, LockPolicies, RegionRules, Role, Verb, decide, rules_of
+from kokuban_server.core.access import Decision, RegionRules, Role, Verb
+from kokuban_server.core.boards import BoardRecord
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.commit import Target
-from kokuban_server.core.refusals import NotFound, RoleRequired, WriteForbidden
-from kokuban_server.ports.board_store import STRONG, CommitRefused
-from kokuban_server.records.codec import encode_board
+from kokuban_server.core.refusals import NotFound, RoleRequired, StoreUnavailable, WriteForbidden
+from kokuban_server.ports.board_store import CommitRefused
+from kokuban_server.records.board_codec import encode_board
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from kokuban_server.app.boards import Board, Boards
     from kokuban_server.core.access import Principal
     from kokuban_server.core.names import EntryKey, Region
-    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.board_store import BoardStore, Record
     from kokuban_server.ports.clock import Clock
 
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 class OpenRegion:
     """A region that `Access.open` opened. What reads or writes entries takes one of these, so it cannot forget to ask."""
 
+    board: Board
+    """Under whose policy it was opened."""
     region: Region
     prefix: bytes
     rules: RegionRules
@@ -39,23 +43,21 @@ class OpenRegion:
         return Target(key, keys.head(self.prefix, key.path), self.rules, self.generation)
 
 
+_Opened: TypeAlias = "dict[tuple[Principal, Board, Region], OpenRegion]"
+
+
 class Access:
     """Decides, for a principal the wire has identified, what may be opened."""
 
-    def __init__(
-        self,
-        store: BoardStore,
-        clock: Clock,
-        development_boards: frozenset[str],
-        lock_policies: LockPolicies = LockPolicies(),  # noqa: B008 - immutable
-    ) -> None:
+    def __init__(self, store: BoardStore, boards: Boards, clock: Clock, development_boards: frozenset[str]) -> None:
         self._store = store
+        self._boards = boards
         self._clock = clock
         self._development_boards = development_boards
-        self._lock_policies = lock_policies
-        self._known_boards: set[tuple[str, str]] = set()
-        self._readable: dict[tuple[Principal, str, Region], OpenRegion] = {}
-        self._writable: dict[tuple[Principal, str, Region], OpenRegion] = {}
+        # Each decision belongs to one state of its board's record, so a new policy is decided by anew.
+        self._readable: _Opened = {}
+        self._writable: _Opened = {}
+        self._lockable: _Opened = {}
 
     def require_role(self, principal: Principal, role: Role) -> None:
         """Raise `RoleRequired` unless the principal has the role."""
@@ -67,52 +69,81 @@ class Access:
         if principal.roles.isdisjoint(roles):
             raise RoleRequired(roles[0].value)
 
-    async def enter(self, principal: Principal, board: str, deadline: float) -> None:
-        """Raise `NotFound` unless there is such a board for the principal.
+    async def enter(self, principal: Principal, board_id: str, deadline: float) -> Board:
+        """Give the board as this server knows it. Raises `NotFound` unless there is such a board for the principal.
 
         A development identity's first use of a board on the server's list makes it. A board that the credential does not
         name is looked for like one that is not there.
         """
-        name = (principal.tenant, board)
-        is_named = principal.boards.includes(board)
-        if name in self._known_boards and is_named:
-            return
-        deadline_s = left_s(deadline)
-        key = keys.board(*name)
-        cut = await self._store.read([key], STRONG, deadline_s)
-        if not is_named:
+        board = self._boards.trusted(principal.tenant, board_id)
+        if board is not None and board.is_live and principal.boards.includes(board_id):
+            return board
+        board = await self.find(principal, board_id, deadline)
+        if board is None or not board.is_live:
             raise NotFound
-        if cut.records[0] is None:
-            if not principal.is_development or board not in self._development_boards:
-                raise NotFound
-            record = encode_board(self._clock.now_ms(), principal.agent)
-            with contextlib.suppress(CommitRefused):  # somebody else made it meanwhile, which is as good
-                await self._store.commit(ChangeSet((Absent(key),), (Put(key, record),)), deadline_s)
-        self._known_boards.add(name)
+        return board
 
-    def open(self, principal: Principal, board: str, region: Region, verb: Verb) -> OpenRegion:
+    async def find(self, principal: Principal, board_id: str, deadline: float) -> Board | None:
+        """Give the board as the store has it now, be it live or deleted, if there is one for the principal; as `enter`."""
+        board = await self._boards.read(principal.tenant, board_id, left_s(deadline))
+        if not principal.boards.includes(board_id):
+            return None
+        if board is None and principal.is_development and board_id in self._development_boards:
+            return await self._made(principal, board_id, deadline)
+        return board
+
+    async def _made(self, principal: Principal, board_id: str, deadline: float) -> Board | None:
+        key = keys.board(principal.tenant, board_id)
+        raw = encode_board(BoardRecord(self._clock.now_ms(), principal.agent))
+        with contextlib.suppress(CommitRefused):  # somebody else makes it meanwhile, which is as good
+            await self._store.commit(ChangeSet((Absent(key),), (Put(key, raw),)), left_s(deadline))
+        return await self._boards.read(principal.tenant, board_id, left_s(deadline))
+
+    def learn(self, record: Record) -> Board:
+        """Take in a board's record that was read; give the newest that is known."""
+        return self._boards.learn(record.key, record.value, record.revision)
+
+    def open(self, principal: Principal, board_id: str, region: Region, verb: Verb) -> OpenRegion:
         """Give the region for reading, writing or locking.
 
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
-        it may be read but not written. The board must have been entered.
+        it may be read but not written or locked. The board must have been entered.
         """
-        opened_before = self._readable if verb is Verb.READ else self._writable  # who may write may lock
+        board = self._boards.at_hand(principal.tenant, board_id)
+        if board is None:
+            raise StoreUnavailable("the board has to be looked up again")
+        return self.open_under(board, principal, region, verb)
+
+    def open_under(self, board: Board, principal: Principal, region: Region, verb: Verb) -> OpenRegion:
+        """Give the region under the policy of a board that was entered; as `open`."""
+        opened_before = (
+            self._readable if verb is Verb.READ else self._writable if verb is Verb.WRITE else self._lockable
+        )
         known = opened_before.get((principal, board, region))
         if known is not None:
             return known
-        decision = decide(principal, region, verb)
+        if not board.is_live:
+            raise NotFound
+        decision = board.policy.rule(principal, region, verb).decision
         if decision is Decision.HIDDEN:
             raise NotFound
         if decision is Decision.FORBIDDEN:
             raise WriteForbidden(str(region))
-        prefix = keys.region_prefix(principal.tenant, board, region)
-        rules = replace(rules_of(region), lock_policy=self._lock_policies.of(region))
-        opened = OpenRegion(region, prefix, rules, keys.LOCK_GENERATION + prefix)
+        prefix = keys.region_prefix(principal.tenant, board.id, region)
+        rules = board.policy.terms(region).rules
+        opened = OpenRegion(board, region, prefix, rules, keys.LOCK_GENERATION + prefix)
         if len(opened_before) >= _OPENED_MAX:
             opened_before.clear()
         opened_before[principal, board, region] = opened
         return opened
 
+    def recheck(self, principal: Principal, opened: Iterable[OpenRegion]) -> None:
+        """Raise `NotFound` if one of the regions may not be read any more: asked again before anything of it is shown."""
+        for one in opened:
+            board = self._boards.at_hand(principal.tenant, one.board.id)
+            if board is not one.board:
+                self.open(principal, one.board.id, one.region, Verb.READ)
+
 
 _OPENED_MAX = 4096
-"""Decisions remembered. The rules are fixed so far; with policies the memory is keyed by the policy's revision."""
+"""Decisions remembered for each verb."""

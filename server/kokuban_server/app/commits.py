@@ -34,6 +34,7 @@ from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
 from kokuban_server.core.refusals import (
     Contended,
     InvalidRequest,
+    NotFound,
     OutcomeUnknown,
     Refusal,
     RequestIdReused,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kokuban_server.app.access import Access
+    from kokuban_server.app.boards import Board
     from kokuban_server.app.heads import Heads
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
     from kokuban_server.app.lock_mirror import LockMirror
@@ -100,6 +102,8 @@ class _Attempt:
 
     principal: Principal
     request: CommitRequest
+    board: Board
+    """Under whose policy the steps were authorised; the commit is guarded on its revision."""
     steps: list[Step]
     beliefs: list[Belief]
     operation: bytes
@@ -143,9 +147,9 @@ class Commits:
         Raises the refusal of what does not hold (nothing was written then), or `OutcomeUnknown`, after which the same
         request says what became of it.
         """
-        await self._access.enter(principal, request.board, deadline)
+        board = await self._access.enter(principal, request.board, deadline)
         await self._locks.stand(deadline)
-        attempt = self._prepare(principal, request, deadline)
+        attempt = self._prepare(principal, request, board, deadline)
         try:
             if (
                 len(attempt.steps) == 1
@@ -163,24 +167,10 @@ class Commits:
             # They say that nothing was changed; of the last try that is true.
             raise OutcomeUnknown(request.request_id, str(refusal)) from refusal
 
-    def _prepare(self, principal: Principal, request: CommitRequest, deadline: float) -> _Attempt:
+    def _prepare(self, principal: Principal, request: CommitRequest, board: Board, deadline: float) -> _Attempt:
         """Authorise every region that the commit names, and refuse ids outside the window and foreign revisions."""
-        access = self._access
+        steps, beliefs = self._authorised(principal, request, board)
         epoch = self._store.epoch
-        steps = []
-        for key, mutation, index in request.mutations:
-            region = access.open(principal, request.board, key.region, Verb.WRITE)
-            if isinstance(mutation, PutEntry | Delete | MergePatch):
-                precondition = mutation.precondition
-                if isinstance(precondition, At) and precondition.epoch != epoch:
-                    raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
-            steps.append(Step(region.target(key), mutation, index))
-        beliefs = []
-        for index, (key, belief) in enumerate(request.beliefs):
-            region = access.open(principal, request.board, key.region, Verb.READ)
-            if isinstance(belief, At) and belief.epoch != epoch:
-                raise TokenFromAnotherStore(f"preconditions[{index}].precondition.at")
-            beliefs.append(Belief(region.target(key), belief))
         for given in request.fences:
             if given.fence.epoch != epoch:
                 raise TokenFromAnotherStore(f"{given.field}.epoch")
@@ -189,7 +179,29 @@ class Commits:
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
         )
         act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
-        return _Attempt(principal, request, steps, beliefs, operation, act, deadline)
+        return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline)
+
+    def _authorised(
+        self, principal: Principal, request: CommitRequest, board: Board
+    ) -> tuple[list[Step], list[Belief]]:
+        """Open every region that the commit names, for what it wants to do there."""
+        open_region = self._access.open_under
+        epoch = self._store.epoch
+        steps = []
+        for key, mutation, index in request.mutations:
+            region = open_region(board, principal, key.region, Verb.WRITE)
+            if isinstance(mutation, PutEntry | Delete | MergePatch):
+                precondition = mutation.precondition
+                if isinstance(precondition, At) and precondition.epoch != epoch:
+                    raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
+            steps.append(Step(region.target(key), mutation, index))
+        beliefs = []
+        for index, (key, belief) in enumerate(request.beliefs):
+            region = open_region(board, principal, key.region, Verb.READ)
+            if isinstance(belief, At) and belief.epoch != epoch:
+                raise TokenFromAnotherStore(f"preconditions[{index}].precondition.at")
+            beliefs.append(Belief(region.target(key), belief))
+        return steps, beliefs
 
     async def _commit_alone(self, attempt: _Attempt) -> Committed:
         states = self._guess(attempt)
@@ -276,19 +288,28 @@ class Commits:
         """Read every entry and the operation record in one cut: the states, or the answer the commit had already.
 
         An entry whose time has come by this server's clock, but not yet by store time, first moves store time. Locks that
-        turn out to be other than this server thought are read again with the rest.
+        turn out to be other than this server thought are read again with the rest. If the board's policy has changed, the
+        commit is authorised anew.
         """
         heads = list({target.head for target in attempt.targets})
         request = attempt.request
         while True:
             doubts = dict.fromkeys(self._doubts(attempt))
-            cut = await self._store.read([attempt.operation, *heads, *doubts], STRONG, left_s(attempt.deadline))
+            cut = await self._store.read(
+                [attempt.operation, attempt.board.key, *heads, *doubts], STRONG, left_s(attempt.deadline)
+            )
             self._time.saw(cut.store_time_ms)
-            record = cut.records[0]
+            record, board, *found = cut.records
             if record is not None:
                 return {}, await self._replay(attempt, record.value, record.revision)
             self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
-            found_doubts = cut.records[1 + len(heads) :]
+            if board is None:
+                raise NotFound
+            if board.revision > attempt.board.revision:
+                attempt.board = self._access.learn(board)
+                attempt.steps, attempt.beliefs = self._authorised(attempt.principal, request, attempt.board)
+                continue
+            found_doubts = found[len(heads) :]
             if await self._locks.settle(list(doubts), found_doubts, cut.revision, attempt.deadline):
                 continue
             if any(key not in doubts for key in self._doubts(attempt)):
@@ -296,8 +317,8 @@ class Commits:
             states = {}
             due = False
             now_ms = self._time.now_ms()
-            for head, found in zip(heads, cut.records[1 : 1 + len(heads)], strict=True):
-                current = NOTHING if found is None else Current(decode_entry(head, found.value), found.revision)
+            for head, state in zip(heads, found[: len(heads)], strict=True):
+                current = NOTHING if state is None else Current(decode_entry(head, state.value), state.revision)
                 states[head] = current
                 self._heads.learn(head, current)
                 if current.record is not None and cut.store_time_ms < current.record.expire_time_ms <= now_ms:
@@ -328,7 +349,9 @@ class Commits:
 
     def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment, held: Held) -> ChangeSet:
         """Give the plan as the store takes it, with what makes each of its requests happen once."""
+        # One for each board, of which there are several only where a region beyond boards is written.
         guards = planned.guards + held.guards
+        guards += dict.fromkeys([attempt.board.guard for attempt in attempts])
         puts = puts_of(planned)
         deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])

@@ -187,7 +187,7 @@ class HeldLocks:
     ) -> LockPage:
         """Give a page of the waits and locks at, above and below a path, as the store has them. Raises `NotFound`."""
         await self._enter(principal, board, deadline)
-        self._access.open(principal, board, region, Verb.READ)
+        opened = self._access.open(principal, board, region, Verb.READ)
         wanted = LockTarget(region, path, subtree=True)
         prefix = keys.board_prefix(principal.tenant, board)
         listing = keys.LOCKING + prefix + str(wanted).encode()
@@ -213,6 +213,7 @@ class HeldLocks:
                 else:
                     locks.append(ShownLock(name, lock, False, record.create_revision))
         shown, revision = await self._with_states(prefix, locks, deadline)
+        self._access.recheck(principal, [opened])
         return LockPage(shown, waits, next_token, revision)
 
     async def _with_states(

@@ -105,11 +105,15 @@ class LockQueue:
         return lock_id in self._in_hand
 
     async def progress(self, asked: Asked) -> Queued | Granted:
-        """Give where a request stands, once that is other than what was given last; or its grant."""
+        """Give where a request stands, once that is other than what was given last; or its grant.
+
+        Raises what ends its wait, among that `NotFound` and `WriteForbidden` when a policy no longer admits it.
+        """
         loop = asyncio.get_running_loop()
         end = asked.begun + asked.request.wait_ms / 1000
         while not asked.outcome.done():
             asked.changed.clear()
+            asked.sight.require_locking(asked.regions)
             if not asked.is_queued:
                 await asked.changed.wait()
             elif self._draining.is_set():

@@ -50,6 +50,10 @@ class LockRequests:
     def drain(self) -> None:
         """End the streams that wait, and leave their places in the queue to whoever asks again elsewhere."""
         self._draining.set()
+        self.stir()
+
+    def stir(self) -> None:
+        """Have every stream that waits look whether it should go on."""
         for queue in self._queues.values():
             queue.wake()
 

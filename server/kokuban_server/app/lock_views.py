@@ -8,6 +8,8 @@ from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Holder, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kokuban_server.app.access import Access
     from kokuban_server.app.lock_mirror import BoardLocks
     from kokuban_server.core.access import Principal
@@ -30,6 +32,11 @@ class Sight:
         except NotFound:
             return False
         return True
+
+    def require_locking(self, regions: Iterable[Region]) -> None:
+        """Raise `NotFound` or `WriteForbidden` if the caller may not lock in one of the regions any more."""
+        for region in regions:
+            self._access.open(self._principal, self._board, region, Verb.LOCK)
 
     def targets(self, lock: LockRecord) -> tuple[LockTarget, ...]:
         """Give those of a lock's targets that lie in regions that the caller may read."""

@@ -127,11 +127,13 @@ class Reads:
         await self._access.enter(principal, board, deadline)
         heads: list[bytes] = []
         readable: list[EntryKey] = []
+        opened: list[OpenRegion] = []
         for key in named:
             try:
                 region = self._access.open(principal, board, key.region, Verb.READ)
             except NotFound:
                 continue
+            opened.append(region)
             heads.append(keys.head(region.prefix, key.path))
             readable.append(key)
         consistency = self._consistency(freshness)
@@ -140,6 +142,7 @@ class Reads:
         cut, states = await self._settled(
             lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
+        self._access.recheck(principal, opened)
         found: dict[EntryKey, Found] = {}
         size = 0
         for key, record, state in zip(readable, cut.records, states, strict=False):
@@ -190,6 +193,7 @@ class Reads:
             more = page.more
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
+        self._access.recheck(principal, [opened])
         return Listing(found, make_page_token(after, prefix, prefix) if more else "", revision)
 
     async def list_revisions(
@@ -209,6 +213,7 @@ class Reads:
         after = read_page_token(page_token, prefix, prefix)
         page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
         self._time.saw(page.store_time_ms)
+        self._access.recheck(principal, [opened])
         if not page.records and not page_token:
             raise NotFound(encode_token(self._store.epoch, page.revision))
         now_ms = self._time.now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s, of_one_act
@@ -17,6 +18,8 @@ from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Delete
 from kokuban_server.core.entry import OperationAnswer
 from kokuban_server.core.locks import SessionRecord
 from kokuban_server.core.refusals import (
+    Contended,
+    NotFound,
     NotHolder,
     OutcomeUnknown,
     Refusal,
@@ -31,9 +34,10 @@ from kokuban_server.records.codec import decode_operation, encode_operation
 from kokuban_server.records.lock_codec import decode_lock, decode_session, encode_session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from kokuban_server.app.access import Access
+    from kokuban_server.app.boards import Board
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror, Loss
     from kokuban_server.app.mirrored_store import MirroredStore
     from kokuban_server.app.request_ids import RequestIds
@@ -113,7 +117,17 @@ class Sessions:
 
     async def open(self, principal: Principal, request: SessionRequest, deadline: float) -> Opened:
         """Begin a session; or give the one that this request has begun, if it lives: else `SessionLost`."""
-        await self._enter(principal, request.board, deadline)
+        for _ in range(limits.PLAN_ATTEMPTS_MAX):
+            board = await self._enter(principal, request.board, deadline)
+            opened = await self._open(principal, request, board, deadline)
+            if opened is not None:
+                return opened
+        raise Contended(limits.PLAN_ATTEMPTS_MAX)
+
+    async def _open(
+        self, principal: Principal, request: SessionRequest, board: Board, deadline: float
+    ) -> Opened | None:
+        """Begin the session under the board as it is known; nothing if its record has changed since."""
         self._request_ids.check(request.request_id, request.id_time_ms)
         operation = keys.operation(
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
@@ -129,7 +143,7 @@ class Sessions:
         now_ms = self._time.now_ms()
         session = SessionRecord(principal.agent, request.label, now_ms, lease.ttl_ms, lease.id)
         answer = encode_operation(OperationAnswer(request.digest, now_ms, ()))
-        guards = (Absent(operation), TimeBefore(self._request_ids.end_ms(request.id_time_ms)))
+        guards = (Absent(operation), TimeBefore(self._request_ids.end_ms(request.id_time_ms)), board.guard)
         change = ChangeSet(guards, (Put(key, encode_session(session), lease.id), Put(operation, answer)))
         try:
             revision = await self._begun(change, request, deadline)
@@ -138,8 +152,8 @@ class Sessions:
             raise
         if revision is not None:
             return Opened(session_id, session, revision)
-        opened = await self._opened_before(request, operation, key, session_id, deadline)
-        if opened.session.lease != lease.id:  # else an earlier try of this very call stood
+        opened = await self._opened_before(request, board, operation, key, session_id, deadline)
+        if opened is None or opened.session.lease != lease.id:  # else an earlier try of this very call stood
             await self._let_go(lease.id)
         return opened
 
@@ -155,15 +169,18 @@ class Sessions:
             raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
 
     async def _opened_before(
-        self, request: SessionRequest, operation: bytes, key: bytes, session_id: str, deadline: float
-    ) -> Opened:
-        """Give the session that the same request has begun earlier."""
-        cut = await self._store.read([operation, key], STRONG, left_s(deadline))
+        self, request: SessionRequest, board: Board, operation: bytes, key: bytes, session_id: str, deadline: float
+    ) -> Opened | None:
+        """Give the session that the same request has begun earlier; nothing if what stood against it was the board's record."""
+        cut = await self._store.read([operation, key, board.key], STRONG, left_s(deadline))
         self._time.saw(cut.store_time_ms)
-        done, found = cut.records
+        done, found, now = cut.records
         self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
         if done is not None and decode_operation(operation, done.value).digest != request.digest:
             raise RequestIdReused(request.request_id)
+        if done is None and now is not None and now.revision > board.revision:
+            self._access.learn(now)
+            return None
         if done is None or found is None:
             raise SessionLost(session_id)
         await settle(self._mirror, [key], [found], cut.revision, deadline)
@@ -220,7 +237,8 @@ class Sessions:
             raise SessionLost(session_id)
         session = _own(principal, session_id, key, found)
         watch = _Vigil(self._mirror, prefix, session_id, session, self.draining)
-        reader = asyncio.create_task(self._renew(key, session, renewals, watch), name="renewals")
+        still_there = partial(self._access.enter, principal, board)
+        reader = asyncio.create_task(self._renew(key, session, renewals, watch, still_there), name="renewals")
         try:
             async for news in watch.news():
                 yield news
@@ -229,19 +247,32 @@ class Sessions:
             reader.cancel()
             watch.end()
 
-    async def _renew(self, key: bytes, session: SessionRecord, renewals: AsyncIterator[None], vigil: _Vigil) -> None:
-        """Renew for each message. What the store does not answer is told by the time that passes."""
+    async def _renew(
+        self,
+        key: bytes,
+        session: SessionRecord,
+        renewals: AsyncIterator[None],
+        vigil: _Vigil,
+        still_there: Callable[[float], Awaitable[object]],
+    ) -> None:
+        """Renew for each message. What the store does not answer is told by the time that passes.
+
+        Raises `NotFound` when the board is not there for the principal any more, of which `still_there` tells.
+        """
         attempt_s = max(session.ttl_ms / 1000 * _ATTEMPT, _ATTEMPT_S_MIN)
         try:
             async for _ in renewals:
                 begun = asyncio.get_running_loop().time()
                 ttl_ms = 0
                 try:
+                    await still_there(begun + attempt_s)
                     with contextlib.suppress(LeaseLost):
                         ttl_ms = await self._store.renew_lease(session.lease, attempt_s)
                     # Only the record says whether the session lives: a lease may be renewed while it is being ended, and
                     # a store that lags behind may not know of one that was begun elsewhere.
                     alive = (await self._store.read([key], STRONG, attempt_s)).records[0] is not None
+                except NotFound:
+                    raise
                 except Refusal:
                     continue
                 if not alive:
@@ -286,9 +317,10 @@ class Sessions:
         """Give what a caller may see of others."""
         return Sight(self._access, principal, board)
 
-    async def _enter(self, principal: Principal, board: str, deadline: float) -> None:
-        await self._access.enter(principal, board, deadline)
+    async def _enter(self, principal: Principal, board: str, deadline: float) -> Board:
+        entered = await self._access.enter(principal, board, deadline)
         await self._mirror.stand(left_s(deadline))
+        return entered
 
     async def _read(self, key: bytes, deadline: float) -> Record | None:
         return (await self._mirrored.read([key], deadline)).records[0]

@@ -1,4 +1,4 @@
-"""Background work: burying what has expired, removing what is dead, bounding history. One server does it at a time.
+"""Background work: what has expired is buried, what is dead or deleted removed, history bounded. One server does it at a time.
 
 Ownership is a record on a lease. It only spares work: everything done here is guarded, so it is safe when two servers
 believe they own it.
@@ -11,11 +11,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.commits import puts_of
+from kokuban_server.app.purges import Purges
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import rules_of
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, DeleteRange, Put
 from kokuban_server.core.commit import Moment, plan_expiry
 from kokuban_server.core.entry import Act, Current, EntryState
+from kokuban_server.core.policy import NO_POLICY
 from kokuban_server.core.refusals import StoreFull, StoreUnavailable
 from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
 from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark, encode_owner
@@ -23,7 +24,9 @@ from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kokuban_server.app.boards import Boards
     from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.core.access import RegionRules
     from kokuban_server.ports.board_store import BoardStore, Record
 
 _OWNER_LEASE_MS = 15_000
@@ -42,6 +45,7 @@ class Upkeep:
     def __init__(
         self,
         store: BoardStore,
+        boards: Boards,
         time: StoreTime,
         server_id: str,
         report: Callable[[str, Exception], None],
@@ -51,12 +55,14 @@ class Upkeep:
         store_history_ms: int = limits.STORE_HISTORY_MS,
     ) -> None:
         self._store = store
+        self._boards = boards
         self._time = time
         self._server_id = server_id
         self._report = report
         self._interval_s = interval_s
         self._window_ms = request_id_window_ms
         self._store_history_ms = store_history_ms
+        self._purges = Purges(store, time)
         self._lease: int | None = None
         self._next_mark_ms = 0
         self._history_after = b""
@@ -116,7 +122,13 @@ class Upkeep:
         What needs room does not keep what makes room from being done: a `StoreFull` is raised when all has been tried.
         """
         full: StoreFull | None = None
-        for work in (self._sweep_operations, self._sweep_history, self._sweep_due, self._mark_and_compact):
+        for work in (
+            self._purges.turn,
+            self._sweep_operations,
+            self._sweep_history,
+            self._sweep_due,
+            self._mark_and_compact,
+        ):
             try:
                 await work()
             except StoreFull as refusal:
@@ -148,7 +160,7 @@ class Upkeep:
         found = dict(zip(distinct, cut.records, strict=True))
         moment = Moment(self._time.now_ms(), cut.store_time_ms, self._store.epoch)
         changes = [
-            self._settled(reminder.key, head, found[head], moment)
+            self._settled(reminder.key, head, found[head], await self._rules(head), moment)
             for reminder, head in zip(reminders, heads, strict=True)
             if keys.parse_due(reminder.key)[0] <= cut.store_time_ms  # the clock that made it due may be back by now
         ]
@@ -162,7 +174,18 @@ class Upkeep:
                 raise answer
         return len(changes)
 
-    def _settled(self, reminder: bytes, head: bytes, record: Record | None, moment: Moment) -> ChangeSet:
+    async def _rules(self, head: bytes) -> RegionRules:
+        """Give what holds in the region of an entry."""
+        tenant, board_id, key = keys.parse_head(head)
+        board = None
+        if board_id:  # else the region lies beyond boards
+            board = self._boards.trusted(tenant, board_id) or await self._boards.read(tenant, board_id, _CALL_S)
+        policy = board.policy if board is not None else NO_POLICY
+        return policy.terms(key.region).rules
+
+    def _settled(
+        self, reminder: bytes, head: bytes, record: Record | None, rules: RegionRules, moment: Moment
+    ) -> ChangeSet:
         """Give what a reminder asks for: a burial, a removal, or, if the entry has changed since, nothing but its own end."""
         due_ms, _ = keys.parse_due(reminder)
         if record is None:
@@ -171,7 +194,6 @@ class Upkeep:
         state = current.record
         unchanged = AtRevision(head, record.revision)
         if state is not None and state.state is EntryState.LIVE and state.expire_time_ms == due_ms:
-            rules = rules_of(keys.parse_head(head)[2].region)
             planned = plan_expiry(head, rules, current, _SYSTEM, moment)
             return ChangeSet(tuple(planned.guards), tuple(puts_of(planned)), tuple(planned.clean_ups))
         if state is not None and state.state is not EntryState.LIVE and state.sweep_time_ms == due_ms:
@@ -224,7 +246,7 @@ class Upkeep:
         for record in page.records:
             head = keys.head_of_history(record.key)
             state = decode_entry(record.key, record.value)
-            rules = rules_of(keys.parse_head(head)[2].region)
+            rules = await self._rules(head)
             if head != self._newer[0]:
                 self._newest = state.sequence
             newer = self._newer  # an entry's states come newest first, so this one ended when the one before began

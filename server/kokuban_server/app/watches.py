@@ -312,6 +312,10 @@ class Watches:
     def drain(self) -> None:
         """Have every watch send what it holds, say that the server is going away, and end."""
         self._draining = True
+        self.stir()
+
+    def stir(self) -> None:
+        """Have every watch that waits say where it stands, and look again whether it still may."""
         for subscriber in self.feed.subscribers:
             subscriber.wake()
 
@@ -329,7 +333,7 @@ class Watches:
     ) -> AsyncGenerator[WatchPart, None]:
         """Give what a watch sends: the snapshot if asked for, then every change once and in order, until closed.
 
-        Raises `NotFound` for a region that the caller may not read; `HistoryCompacted`, `TokenAheadOfStore` or
+        Raises `NotFound` for a region that the caller may not read, or no longer; `HistoryCompacted`, `TokenAheadOfStore` or
         `WatchGap` where the promise cannot be kept; `WatchTooSlow`, with the last token that was given, when the buffer is
         full. `deadline` is for what comes before the first part.
         """
@@ -337,6 +341,15 @@ class Watches:
         await self._access.enter(principal, board, deadline)
         wait_s = left_s(deadline)
         opened = _apart([(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets])
+        regions = [region for region, _ in opened]
+        async with contextlib.aclosing(self._followed(opened, start, wait_s)) as parts:
+            async for part in parts:
+                self._access.recheck(principal, regions)
+                yield part
+
+    async def _followed(
+        self, opened: Sequence[tuple[OpenRegion, str]], start: WatchStart, wait_s: float
+    ) -> AsyncGenerator[WatchPart, None]:
         prefixes = tuple([keys.heads(region.prefix, path) for region, path in opened])
         await self._stand(wait_s)
         if isinstance(start, StartAfter):

@@ -17,6 +17,8 @@ import structlog
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
+from kokuban_server.app.board_administration import BoardAdministration
+from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
@@ -37,7 +39,6 @@ from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
 from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
-from kokuban_server.core.access import LockPolicies
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
@@ -74,10 +75,11 @@ class Server:
         callers: Callers | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
-        boards = frozenset(parse_board(name) for name in settings.boards)
+        development_boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
-        access = Access(store, clock, boards, LockPolicies.parse(settings.lock_policies))
+        self._boards = boards = Boards(store)
+        access = Access(store, boards, clock, development_boards)
         request_ids = RequestIds(time, digest_key, window_ms)
         self._settings = settings
         self._store = store
@@ -87,8 +89,10 @@ class Server:
         self._lock_requests = LockRequests(mirrored, access, time, request_ids, self._presence)
         self._sessions = Sessions(mirrored, access, time, request_ids)
         self._watches = Watches(store, access, time, settings.bookmark_interval_s)
+        boards.followers |= dict.fromkeys((self._watches.stir, self._lock_requests.stir))
         self._upkeep = Upkeep(
             store,
+            boards,
             time,
             server_id,
             _report,
@@ -103,14 +107,15 @@ class Server:
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests)
-        administration = Administration(store, access, clock, importlib.metadata.version("kokuban"))
+        administration = Administration(store, access, importlib.metadata.version("kokuban"))
+        board_administration = BoardAdministration(store, access, boards, clock)
         epoch = store.epoch
         self._wire = WireServer(
             {
                 "BoardService": BoardService(commits, reads, self._watches, gate, time, request_ids, epoch).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
                 "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
-                "AdminService": AdminService(administration).methods,
+                "AdminService": AdminService(administration, board_administration).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
             self._drain_streams,
@@ -159,6 +164,7 @@ class Server:
         await self._presence.end()
         await self._mirror.close()
         await self._watches.close()
+        await self._boards.close()
         await self._store.close()
 
 

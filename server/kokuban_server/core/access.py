@@ -1,20 +1,13 @@
-"""Who may see or change which region: the rules that hold unless a board's policy says otherwise."""
+"""Who is calling, what it wants to do in a region, and what may come of it. What decides is `core.policy`."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
-from kokuban_server.core.names import WITHOUT_ID, RegionKind, parse_region
-from kokuban_server.core.refusals import InvalidRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kokuban_server.core.names import Region
 
 
 class Role(enum.StrEnum):
@@ -33,7 +26,7 @@ class Verb(enum.Enum):
     READ = "read"
     WRITE = "write"
     LOCK = "lock"
-    """Keep others from writing; who may write may lock."""
+    """Keep others from writing."""
 
 
 class Grants(NamedTuple):
@@ -96,86 +89,6 @@ class RegionRules:
     history_revisions_max: int = limits.HISTORY_REVISIONS_MAX
     history_age_ms_max: int = limits.HISTORY_AGE_MS_MAX
     tombstone_ms: int = limits.TOMBSTONE_MS
+    default_ttl_ms: int = 0
+    """How long an entry lives whose writer says nothing; 0 for ever."""
     lock_policy: LockPolicy = LockPolicy.IF_LOCKED
-
-
-_SHARED = RegionRules(needs_precondition=True)
-_OTHER = RegionRules(needs_precondition=False)
-
-
-def rules_of(region: Region) -> RegionRules:
-    """Give the default rules of a region."""
-    return _SHARED if region.kind is RegionKind.SHARED else _OTHER
-
-
-@dataclass(frozen=True, slots=True)
-class LockPolicies:
-    """What regions ask of writes: by region (`shared:plan`), by kind (`task:*`), or else `IF_LOCKED`."""
-
-    by_pattern: tuple[tuple[str, LockPolicy], ...] = ()
-
-    @classmethod
-    def parse(cls, texts: Sequence[str]) -> LockPolicies:
-        """Read `PATTERN=POLICY`, each pattern once. Raises ValueError."""
-        policies: dict[str, LockPolicy] = {}
-        for text in texts:
-            pattern, _, name = text.rpartition("=")
-            kind, colon, rest = pattern.partition(":")
-            try:
-                policy = LockPolicy(name)
-                if not (colon and rest == "*" and kind in _KINDS_WITH_ID):
-                    parse_region(pattern)
-            except (ValueError, InvalidRequest):
-                raise ValueError(
-                    f"{text!r} is not REGION=POLICY, or KIND:*=POLICY with {', '.join(LockPolicy)}"
-                ) from None
-            if pattern in policies:
-                raise ValueError(f"{pattern!r} stands there twice")
-            policies[pattern] = policy
-        return cls(tuple(policies.items()))
-
-    def of(self, region: Region) -> LockPolicy:
-        """Give a region's policy. Regions beyond a board have no locks."""
-        if region.kind in WITHOUT_ID:
-            return LockPolicy.OFF
-        named = dict(self.by_pattern)
-        return named.get(str(region)) or named.get(f"{region.kind.value}:*") or LockPolicy.IF_LOCKED
-
-
-_KINDS_WITH_ID = frozenset(kind.value for kind in RegionKind if kind not in WITHOUT_ID)
-
-
-def decide(principal: Principal, region: Region, verb: Verb) -> Decision:
-    """Say whether the principal may do this in the region.
-
-    Roles: `auditor` reads and never writes; `member` and `supervisor` use the board; `operator` also writes the tenant's
-    region and `system` the global one. An agent's private region is that agent's alone. Regions of tasks, conversations
-    and users are open to those whose credential names them.
-    """
-    kind = region.kind
-    if kind is RegionKind.AGENT:
-        if region.id != principal.agent:
-            return Decision.HIDDEN
-    elif not (principal.is_development or _may_act(principal, region)):
-        return Decision.HIDDEN
-    if verb is Verb.READ:
-        return Decision.ALLOWED
-    if kind is RegionKind.TENANT:
-        allowed = Role.OPERATOR in principal.roles
-    elif kind is RegionKind.GLOBAL:
-        allowed = Role.SYSTEM in principal.roles
-    else:
-        allowed = not principal.roles <= _READERS
-    return Decision.ALLOWED if allowed else Decision.FORBIDDEN
-
-
-def _may_act(principal: Principal, region: Region) -> bool:
-    """Say whether the credential names the user, conversation or task of a region; other kinds belong to nobody."""
-    if region.kind is RegionKind.USER:
-        return principal.users.includes(region.id)
-    if region.kind is RegionKind.CONVERSATION:
-        return principal.conversations.includes(region.id)
-    return region.kind is not RegionKind.TASK or principal.tasks.includes(region.id)
-
-
-_READERS = frozenset({Role.AUDITOR})

@@ -198,7 +198,7 @@ def plan(
         place = f"mutations[{number}].{FIELD[type(mutation)]}"
         if isinstance(mutation, Put | Delete | MergePatch):
             _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
-        record = _successor(current, live, moment.now_ms)
+        record = _successor(current, live, moment.now_ms, target.rules)
         value = None
         acts = (act,)
         if isinstance(mutation, Put):
@@ -239,7 +239,7 @@ def plan_fold(
     made = Plan()
     expiries: list[int] = []
     live = current.live(moment.store_time_ms)
-    record = _successor(current, live, moment.now_ms)
+    record = _successor(current, live, moment.now_ms, target.rules)
     value = record.value
     for mutation in mutations:
         value = compute(mutation, value, target, f"mutations[0].{FIELD[type(mutation)]}")
@@ -255,7 +255,7 @@ def plan_fold(
 def plan_expiry(head: bytes, rules: RegionRules, current: Current, act: Act, moment: Moment) -> Plan:
     """Plan the burial of an entry whose time has run out: an `EXPIRED` tombstone, as if an agent had deleted it."""
     made = Plan()
-    record = _successor(current, current.record, moment.now_ms)
+    record = _successor(current, current.record, moment.now_ms, rules)
     _bury(record, EntryState.EXPIRED, rules)
     record.acts = (act,)
     made.guards.append(AtRevision(head, current.revision))
@@ -304,12 +304,13 @@ def winner_of(current: Current) -> Winner | None:
     return Winner(act.agent, act.request_id, record.update_time_ms, act.traceparent)
 
 
-def _successor(current: Current, live: EntryRecord | None, now_ms: int) -> EntryRecord:
-    """Give the state after `current`, with everything as it was; a fresh life if there is none."""
+def _successor(current: Current, live: EntryRecord | None, now_ms: int, rules: RegionRules) -> EntryRecord:
+    """Give the state after `current`, with everything as it was; a fresh life, as long as the region gives one, if none."""
     before = current.record
     sequence = before.sequence + 1 if before is not None else 1
     if live is None:
-        return EntryRecord(EntryState.LIVE, sequence, 0, current.revision, now_ms, now_ms)
+        expire_time_ms = now_ms + rules.default_ttl_ms if rules.default_ttl_ms else 0
+        return EntryRecord(EntryState.LIVE, sequence, 0, current.revision, now_ms, now_ms, expire_time_ms)
     return EntryRecord(
         EntryState.LIVE,
         sequence,

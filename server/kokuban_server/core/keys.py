@@ -20,6 +20,7 @@ BOARD: Final = b"b/"  # that a board exists
 OWNER: Final = b"w/"  # which server does a piece of background work
 MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
+PURGE: Final = b"d/"  # that a deleted board's content is being removed
 AUDIT: Final = b"u/"  # acts that somebody may have to answer for
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
@@ -149,9 +150,21 @@ def boards(tenant: str) -> bytes:
     return BOARD + join(tenant.encode())
 
 
-def parse_board(key: bytes) -> str:
-    """Give the board that a board's own record is of."""
-    return split(key)[-1].decode()
+def parse_board(key: bytes) -> tuple[str, str]:
+    """Give the tenant and the board that a board's own record is of."""
+    tenant, board_id = split(key[len(BOARD) :])
+    return tenant.decode(), board_id.decode()
+
+
+def purge(tenant: str, board_id: str) -> bytes:
+    """Give the key of the record that says how far the removal of a deleted board has come."""
+    return PURGE + join(tenant.encode(), board_id.encode())
+
+
+def parse_purge(key: bytes) -> tuple[str, str]:
+    """Give the tenant and the board of such a record."""
+    tenant, board_id = split(key[len(PURGE) :])
+    return tenant.decode(), board_id.decode()
 
 
 def owner(job: str) -> bytes:

@@ -78,6 +78,15 @@ WATCH_BUFFER_EVENTS_MAX: Final = 8_192
 WATCH_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 WATCH_MESSAGE_BYTES_MAX: Final = 1024 * 1024
 
+# Boards and their policies.
+POLICY_RULES_ENTRIES_MAX: Final = 64
+POLICY_SUBJECTS_ENTRIES_MAX: Final = 64
+POLICY_BYTES_MAX: Final = 64 * 1024
+POLICY_HISTORY_REVISIONS_MAX: Final = 1_000
+POLICY_HISTORY_AGE_MS_MIN: Final = 60 * 1_000
+BOARDS_KNOWN_ENTRIES_MAX: Final = 65_536
+"""Boards that one server remembers; it reads what it has forgotten again."""
+
 # History and what the sweeper keeps.
 HISTORY_REVISIONS_MAX: Final = 64
 HISTORY_AGE_MS_MAX: Final = 30 * 24 * 3_600 * 1_000

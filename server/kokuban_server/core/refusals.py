@@ -154,6 +154,46 @@ class BoardExists(Refusal):
 
 
 @dataclass(eq=False)
+class PolicyChanged(Refusal):
+    """The policy is not the one that the caller would replace."""
+
+    board: str
+    replaces: int
+    actual: int
+    author: str
+    reason = "POLICY_CHANGED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        named = {"board": self.board, "replaces": str(self.replaces), "actual": str(self.actual)}
+        return {**named, **({"author": self.author} if self.author else {})}
+
+
+@dataclass(eq=False)
+class PolicyLocksOut(Refusal):
+    """The policy's own author could not change it again."""
+
+    board: str
+    reason = "POLICY_LOCKS_OUT"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"board": self.board}
+
+
+@dataclass(eq=False)
+class NotAdministrator(Refusal):
+    """The policy names its administrators, and the caller is none of them."""
+
+    board: str
+    reason = "NOT_ADMINISTRATOR"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"board": self.board}
+
+
+@dataclass(eq=False)
 class RevisionMismatch(Refusal):
     """`at` does not hold: the entry moved on since the caller read it, or is gone. Read again and decide again."""
 

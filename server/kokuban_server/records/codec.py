@@ -103,20 +103,6 @@ def decode_operation(key: bytes, raw: bytes) -> OperationAnswer:
     return OperationAnswer(message.digest, message.commit_time_ms, tuple(message.sequences))
 
 
-def encode_board(create_time_ms: int, creator: str) -> bytes:
-    """Give the stored form of a board's record."""
-    return pb.BoardRecord(create_time_ms=create_time_ms, creator=creator).SerializeToString()
-
-
-def decode_board(key: bytes, raw: bytes) -> tuple[int, str]:
-    """Read a board's record: when it was made, in milliseconds of Unix time, and by which agent."""
-    try:
-        message = pb.BoardRecord.FromString(raw)
-    except DecodeError as error:
-        raise StoreCorrupt(key, f"not a board record: {error}") from error
-    return message.create_time_ms, message.creator
-
-
 def encode_owner(server_id: str) -> bytes:
     """Give the stored form of a background work's owner."""
     return pb.OwnerRecord(server_id=server_id).SerializeToString()

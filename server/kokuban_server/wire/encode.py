@@ -14,9 +14,7 @@ from kokuban_server.core.entry import EntryRecord, EntryState, Form
 from kokuban_server.core.revision import encode_token
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kokuban_server.app.administration import BoardInfo, ServerStatus
+    from kokuban_server.app.administration import ServerStatus
     from kokuban_server.app.commits import Committed
     from kokuban_server.app.current import Verdict
     from kokuban_server.app.reads import Entries, Found, Listing
@@ -208,22 +206,6 @@ def server_status(status: ServerStatus) -> admin_pb.GetStatusResponse:
         size_bytes=store.size_bytes,
         size_bytes_max=store.size_bytes_max,
         leader=store.leader,
-    )
-
-
-def _board(info: BoardInfo) -> admin_pb.Board:
-    return admin_pb.Board(id=info.board, create_time=timestamp(info.create_time_ms), creator=info.creator)
-
-
-def board_created(info: BoardInfo, revision: int, epoch: str) -> admin_pb.CreateBoardResponse:
-    """Give a new board."""
-    return admin_pb.CreateBoardResponse(board=_board(info), token=encode_token(epoch, revision))
-
-
-def boards(page: Sequence[BoardInfo], next_page_token: str, revision: int, epoch: str) -> admin_pb.ListBoardsResponse:
-    """Give one page of boards."""
-    return admin_pb.ListBoardsResponse(
-        boards=map(_board, page), next_page_token=next_page_token, token=encode_token(epoch, revision)
     )
 
 

@@ -42,6 +42,11 @@ RULES: Final[dict[str, str]] = {
     "kokuban.v1.LockService.BreakLock": "role supervisor or operator; regions",
     "kokuban.v1.AdminService.GetStatus": "any principal",
     "kokuban.v1.AdminService.CreateBoard": "role operator",
+    "kokuban.v1.AdminService.GetBoard": "any principal; the boards of its credential",
+    "kokuban.v1.AdminService.DeleteBoard": "role operator; the policy's administrators",
+    "kokuban.v1.AdminService.GetPolicy": "role operator, supervisor or auditor",
+    "kokuban.v1.AdminService.SetPolicy": "role operator; the policy's administrators",
+    "kokuban.v1.AdminService.ExplainAccess": "any principal; of its own requests",
     "kokuban.v1.AdminService.ListBoards": "any principal; the boards of its credential",
     "kokuban.v1.AdminService.Compact": "role operator",
 }

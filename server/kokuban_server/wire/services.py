@@ -12,10 +12,10 @@ from kokuban.v1 import board_service_pb2 as board_pb
 from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.core import limits
-from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
-from kokuban_server.wire.fields import page_size, page_token, parse_message
+from kokuban_server.wire.board_administration import BoardMethods
+from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
 from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.administration import Administration
+    from kokuban_server.app.board_administration import BoardAdministration
     from kokuban_server.app.commits import Commits
     from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
@@ -199,19 +200,19 @@ class BoardService:
         return encode.current(verdict, self._epoch).SerializeToString()
 
 
-class AdminService:
+class AdminService(BoardMethods):
     """kokuban.v1.AdminService."""
 
-    def __init__(self, administration: Administration) -> None:
+    def __init__(self, administration: Administration, boards: BoardAdministration) -> None:
+        super().__init__(boards)
         self._administration = administration
 
     @property
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
         return {
+            **super().methods,
             "GetStatus": UnaryMethod(self.get_status),
-            "CreateBoard": UnaryMethod(self.create_board),
-            "ListBoards": UnaryMethod(self.list_boards),
             "Compact": UnaryMethod(self.compact),
         }
 
@@ -219,19 +220,6 @@ class AdminService:
         """Say how the server and its store are."""
         parse_message(admin_pb.GetStatusRequest, raw)
         return encode.server_status(await self._administration.status(call.deadline)).SerializeToString()
-
-    async def create_board(self, raw: bytes, call: Call) -> bytes:
-        """Make a board."""
-        board = parse_board(parse_message(admin_pb.CreateBoardRequest, raw).board)
-        info, revision = await self._administration.create_board(call.principal, board, call.deadline)
-        return encode.board_created(info, revision, self._administration.epoch).SerializeToString()
-
-    async def list_boards(self, raw: bytes, call: Call) -> bytes:
-        """Read one page of boards."""
-        message = parse_message(admin_pb.ListBoardsRequest, raw)
-        size, token = page_size(message.page_size), page_token(message.page_token)
-        page = await self._administration.list_boards(call.principal, size, token, call.deadline)
-        return encode.boards(*page, self._administration.epoch).SerializeToString()
 
     async def compact(self, raw: bytes, call: Call) -> bytes:
         """Forget history."""

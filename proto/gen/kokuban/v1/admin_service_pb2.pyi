@@ -8,6 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from kokuban.v1 import policy_pb2 as _policy_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _BoardState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BoardStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BoardState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BOARD_STATE_UNSPECIFIED: _BoardState.ValueType  # 0
+    """Never sent."""
+    BOARD_STATE_LIVE: _BoardState.ValueType  # 1
+    """It is there."""
+    BOARD_STATE_DELETED: _BoardState.ValueType  # 2
+    """It was deleted, and what it held is being removed."""
+    BOARD_STATE_PURGED: _BoardState.ValueType  # 3
+    """It was deleted, and nothing of it is left. Its id can be used anew."""
+
+class BoardState(_BoardState, metaclass=_BoardStateEnumTypeWrapper):
+    """BoardState is whether a board is there."""
+
+BOARD_STATE_UNSPECIFIED: BoardState.ValueType  # 0
+"""Never sent."""
+BOARD_STATE_LIVE: BoardState.ValueType  # 1
+"""It is there."""
+BOARD_STATE_DELETED: BoardState.ValueType  # 2
+"""It was deleted, and what it held is being removed."""
+BOARD_STATE_PURGED: BoardState.ValueType  # 3
+"""It was deleted, and nothing of it is left. Its id can be used anew."""
+Global___BoardState: _TypeAlias = BoardState  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
@@ -157,13 +187,35 @@ class Board(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     CREATOR_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    POLICY_NUMBER_FIELD_NUMBER: _builtins.int
+    DELETE_TIME_FIELD_NUMBER: _builtins.int
+    DELETER_FIELD_NUMBER: _builtins.int
+    DELETE_REASON_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """id is the board's id."""
     creator: _builtins.str
     """creator is the agent that made it."""
+    state: Global___BoardState.ValueType
+    """state is whether it is there."""
+    policy_number: _builtins.int
+    """policy_number says which policy holds. 0: there is none."""
+    deleter: _builtins.str
+    """deleter is the agent that deleted it."""
+    delete_reason: _builtins.str
+    """delete_reason is why, in that agent's words."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """create_time is when it was made."""
+
+    @_builtins.property
+    def delete_time(self) -> _timestamp_pb2.Timestamp:
+        """delete_time is when it was deleted."""
+
+    @_builtins.property
+    def receipt(self) -> Global___PurgeReceipt:
+        """receipt says what was removed of a board that is purged."""
 
     def __init__(
         self,
@@ -171,14 +223,60 @@ class Board(_message.Message):
         id: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         creator: _builtins.str = ...,
+        state: Global___BoardState.ValueType = ...,
+        policy_number: _builtins.int = ...,
+        delete_time: _timestamp_pb2.Timestamp | None = ...,
+        deleter: _builtins.str = ...,
+        delete_reason: _builtins.str = ...,
+        receipt: Global___PurgeReceipt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "delete_time", b"delete_time", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "creator", b"creator", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "creator", b"creator", "delete_reason", b"delete_reason", "delete_time", b"delete_time", "deleter", b"deleter", "id", b"id", "policy_number", b"policy_number", "receipt", b"receipt", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Board: _TypeAlias = Board  # noqa: Y015
+
+@_typing.final
+class PurgeReceipt(_message.Message):
+    """PurgeReceipt is what a purge removed, counted with the removal itself. When it is given, the store has been asked, in one
+    act with its writing, whether anything of the board is left. What is not counted: the records that make a commit happen
+    once, which hold no content and go with their window; the audit, which stays; the store's own history of the last
+    `store_history_s` seconds, and copies that were made of the store.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REVISIONS_FIELD_NUMBER: _builtins.int
+    LOCKS_FIELD_NUMBER: _builtins.int
+    PURGE_TIME_FIELD_NUMBER: _builtins.int
+    entries: _builtins.int
+    """entries counts the records of entries, those of deleted ones among them."""
+    revisions: _builtins.int
+    """revisions counts the records of entries' histories."""
+    locks: _builtins.int
+    """locks counts the records of sessions, locks and waits."""
+    @_builtins.property
+    def purge_time(self) -> _timestamp_pb2.Timestamp:
+        """purge_time is when nothing was left."""
+
+    def __init__(
+        self,
+        *,
+        entries: _builtins.int = ...,
+        revisions: _builtins.int = ...,
+        locks: _builtins.int = ...,
+        purge_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["purge_time", b"purge_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "purge_time", b"purge_time", "revisions", b"revisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeReceipt: _TypeAlias = PurgeReceipt  # noqa: Y015
 
 @_typing.final
 class CreateBoardRequest(_message.Message):
@@ -231,6 +329,56 @@ class CreateBoardResponse(_message.Message):
 Global___CreateBoardResponse: _TypeAlias = CreateBoardResponse  # noqa: Y015
 
 @_typing.final
+class GetBoardRequest(_message.Message):
+    """GetBoardRequest asks about a board."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBoardRequest: _TypeAlias = GetBoardRequest  # noqa: Y015
+
+@_typing.final
+class GetBoardResponse(_message.Message):
+    """GetBoardResponse is the board."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def board(self) -> Global___Board:
+        """board is the board."""
+
+    def __init__(
+        self,
+        *,
+        board: Global___Board | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["board", b"board"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBoardResponse: _TypeAlias = GetBoardResponse  # noqa: Y015
+
+@_typing.final
 class ListBoardsRequest(_message.Message):
     """ListBoardsRequest asks which boards there are."""
 
@@ -238,19 +386,23 @@ class ListBoardsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SHOW_DELETED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """page_size is the most boards in one page, up to 1000. 0 means 100."""
     page_token: _builtins.str
     """page_token is `next_page_token` of the page before."""
+    show_deleted: _builtins.bool
+    """show_deleted asks for deleted boards too. Needs the role `operator`."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        show_deleted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "show_deleted", b"show_deleted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -287,3 +439,247 @@ class ListBoardsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListBoardsResponse: _TypeAlias = ListBoardsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteBoardRequest(_message.Message):
+    """DeleteBoardRequest asks to remove a board."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    reason: _builtins.str
+    """reason is why, in words, for the record. Up to 1024 bytes. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteBoardRequest: _TypeAlias = DeleteBoardRequest  # noqa: Y015
+
+@_typing.final
+class DeleteBoardResponse(_message.Message):
+    """DeleteBoardResponse is the deleted board."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as the deletion"."""
+    @_builtins.property
+    def board(self) -> Global___Board:
+        """board is the board."""
+
+    def __init__(
+        self,
+        *,
+        board: Global___Board | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["board", b"board"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteBoardResponse: _TypeAlias = DeleteBoardResponse  # noqa: Y015
+
+@_typing.final
+class GetPolicyRequest(_message.Message):
+    """GetPolicyRequest asks for a board's policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class GetPolicyResponse(_message.Message):
+    """GetPolicyResponse is the policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def policy(self) -> _policy_pb2.Policy:
+        """policy is the policy; empty if there is none."""
+
+    @_builtins.property
+    def record(self) -> _policy_pb2.PolicyRecord:
+        """record says which it is."""
+
+    def __init__(
+        self,
+        *,
+        policy: _policy_pb2.Policy | None = ...,
+        record: _policy_pb2.PolicyRecord | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "record", b"record"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "record", b"record", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyResponse: _TypeAlias = GetPolicyResponse  # noqa: Y015
+
+@_typing.final
+class SetPolicyRequest(_message.Message):
+    """SetPolicyRequest lays down a policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    replaces: _builtins.int
+    """replaces is the number of the policy that this one replaces: 0 if there is none yet."""
+    reason: _builtins.str
+    """reason is why, in words, for the record. Up to 1024 bytes."""
+    @_builtins.property
+    def policy(self) -> _policy_pb2.Policy:
+        """policy is the policy as a whole. Required; an empty one takes back what was laid down."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        policy: _policy_pb2.Policy | None = ...,
+        replaces: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "policy", b"policy", "reason", b"reason", "replaces", b"replaces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyRequest: _TypeAlias = SetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class SetPolicyResponse(_message.Message):
+    """SetPolicyResponse is the policy as it holds now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORD_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as the policy"."""
+    @_builtins.property
+    def record(self) -> _policy_pb2.PolicyRecord:
+        """record says which it is."""
+
+    def __init__(
+        self,
+        *,
+        record: _policy_pb2.PolicyRecord | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record", b"record", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyResponse: _TypeAlias = SetPolicyResponse  # noqa: Y015
+
+@_typing.final
+class ExplainAccessRequest(_message.Message):
+    """ExplainAccessRequest asks what would become of a request of the caller's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    VERB_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    region: _builtins.str
+    """region is the region. Required."""
+    verb: _policy_pb2.Verb.ValueType
+    """verb is what the caller would do there. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        region: _builtins.str = ...,
+        verb: _policy_pb2.Verb.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "region", b"region", "verb", b"verb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainAccessRequest: _TypeAlias = ExplainAccessRequest  # noqa: Y015
+
+@_typing.final
+class ExplainAccessResponse(_message.Message):
+    """ExplainAccessResponse is the decision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    POLICY_NUMBER_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    decision: _policy_pb2.AccessDecision.ValueType
+    """decision is what would become of it."""
+    rule: _builtins.str
+    """rule is the pattern of the policy's rule that decides; empty where it is what holds without a policy. For a region that is
+    not readable it is told to operators, supervisors and auditors only, who may read the policy.
+    """
+    subject: _builtins.str
+    """subject is as what the caller is let in, as a policy writes it; empty where it is not."""
+    policy_number: _builtins.int
+    """policy_number says under which policy. 0: there is none."""
+    token: _builtins.str
+    """token names the state that was read."""
+    def __init__(
+        self,
+        *,
+        decision: _policy_pb2.AccessDecision.ValueType = ...,
+        rule: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        policy_number: _builtins.int = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "policy_number", b"policy_number", "rule", b"rule", "subject", b"subject", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainAccessResponse: _TypeAlias = ExplainAccessResponse  # noqa: Y015

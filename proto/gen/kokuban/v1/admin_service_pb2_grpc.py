@@ -45,10 +45,35 @@ class AdminServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardResponse.FromString,
                 _registered_method=True)
+        self.GetBoard = channel.unary_unary(
+                '/kokuban.v1.AdminService/GetBoard',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetBoardRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetBoardResponse.FromString,
+                _registered_method=True)
         self.ListBoards = channel.unary_unary(
                 '/kokuban.v1.AdminService/ListBoards',
                 request_serializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.FromString,
+                _registered_method=True)
+        self.DeleteBoard = channel.unary_unary(
+                '/kokuban.v1.AdminService/DeleteBoard',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardResponse.FromString,
+                _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/kokuban.v1.AdminService/GetPolicy',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetPolicyResponse.FromString,
+                _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/kokuban.v1.AdminService/SetPolicy',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.SetPolicyResponse.FromString,
+                _registered_method=True)
+        self.ExplainAccess = channel.unary_unary(
+                '/kokuban.v1.AdminService/ExplainAccess',
+                request_serializer=kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessResponse.FromString,
                 _registered_method=True)
         self.Compact = channel.unary_unary(
                 '/kokuban.v1.AdminService/Compact',
@@ -69,8 +94,15 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateBoard(self, request, context):
-        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
-        the boards on the server's list need not be made.
+        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id, also one whose deletion is
+        not over. In development mode the boards on the server's list need not be made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBoard(self, request, context):
+        """GetBoard describes a board. One that was deleted is there for operators only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +110,40 @@ class AdminServiceServicer(object):
 
     def ListBoards(self, request, context):
         """ListBoards names the tenant's boards that there are for the caller.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteBoard(self, request, context):
+        """DeleteBoard removes a board with all that it holds. At once it is there for nobody: its calls are answered `NOT_FOUND`, its
+        streams end, no commit is accepted any more. What it held is then removed in the background; `GetBoard` tells when that is
+        done, and what was removed. Needs the role `operator` and to be one of the policy's administrators (`NOT_ADMINISTRATOR`).
+        The same again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPolicy(self, request, context):
+        """GetPolicy gives a board's policy. Needs one of the roles `operator`, `supervisor`, `auditor`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPolicy(self, request, context):
+        """SetPolicy lays down a board's policy as a whole. No commit after it is judged by the policy before; reads and streams at
+        other servers follow as fast as a watch, and at most 10 seconds later. `POLICY_CHANGED` if it does not replace the one that
+        it says, `POLICY_LOCKS_OUT` if its author could not change it again. Needs the role `operator` and to be one of the present
+        policy's administrators (`NOT_ADMINISTRATOR`). The same again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainAccess(self, request, context):
+        """ExplainAccess says what would become of the caller's own request, and which rule decides.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,10 +170,35 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_admin__service__pb2.CreateBoardResponse.SerializeToString,
             ),
+            'GetBoard': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBoard,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetBoardRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetBoardResponse.SerializeToString,
+            ),
             'ListBoards': grpc.unary_unary_rpc_method_handler(
                     servicer.ListBoards,
                     request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.SerializeToString,
+            ),
+            'DeleteBoard': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteBoard,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardResponse.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.GetPolicyRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.GetPolicyResponse.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.SetPolicyRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.SetPolicyResponse.SerializeToString,
+            ),
+            'ExplainAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainAccess,
+                    request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessResponse.SerializeToString,
             ),
             'Compact': grpc.unary_unary_rpc_method_handler(
                     servicer.Compact,
@@ -181,6 +272,33 @@ class AdminService(object):
             _registered_method=True)
 
     @staticmethod
+    def GetBoard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/GetBoard',
+            kokuban_dot_v1_dot_admin__service__pb2.GetBoardRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.GetBoardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListBoards(request,
             target,
             options=(),
@@ -197,6 +315,114 @@ class AdminService(object):
             '/kokuban.v1.AdminService/ListBoards',
             kokuban_dot_v1_dot_admin__service__pb2.ListBoardsRequest.SerializeToString,
             kokuban_dot_v1_dot_admin__service__pb2.ListBoardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteBoard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/DeleteBoard',
+            kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.DeleteBoardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/GetPolicy',
+            kokuban_dot_v1_dot_admin__service__pb2.GetPolicyRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.GetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/SetPolicy',
+            kokuban_dot_v1_dot_admin__service__pb2.SetPolicyRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.SetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/ExplainAccess',
+            kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessRequest.SerializeToString,
+            kokuban_dot_v1_dot_admin__service__pb2.ExplainAccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,11 +36,29 @@ class AdminServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatusRequest, _admin_service_pb2.GetStatusResponse]
     """GetStatus says how the server and its store are. Any member may ask."""
     CreateBoard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateBoardRequest, _admin_service_pb2.CreateBoardResponse]
-    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
-    the boards on the server's list need not be made.
+    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id, also one whose deletion is
+    not over. In development mode the boards on the server's list need not be made.
     """
+    GetBoard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetBoardRequest, _admin_service_pb2.GetBoardResponse]
+    """GetBoard describes a board. One that was deleted is there for operators only."""
     ListBoards: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBoardsRequest, _admin_service_pb2.ListBoardsResponse]
     """ListBoards names the tenant's boards that there are for the caller."""
+    DeleteBoard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteBoardRequest, _admin_service_pb2.DeleteBoardResponse]
+    """DeleteBoard removes a board with all that it holds. At once it is there for nobody: its calls are answered `NOT_FOUND`, its
+    streams end, no commit is accepted any more. What it held is then removed in the background; `GetBoard` tells when that is
+    done, and what was removed. Needs the role `operator` and to be one of the policy's administrators (`NOT_ADMINISTRATOR`).
+    The same again changes nothing.
+    """
+    GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetPolicyRequest, _admin_service_pb2.GetPolicyResponse]
+    """GetPolicy gives a board's policy. Needs one of the roles `operator`, `supervisor`, `auditor`."""
+    SetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetPolicyRequest, _admin_service_pb2.SetPolicyResponse]
+    """SetPolicy lays down a board's policy as a whole. No commit after it is judged by the policy before; reads and streams at
+    other servers follow as fast as a watch, and at most 10 seconds later. `POLICY_CHANGED` if it does not replace the one that
+    it says, `POLICY_LOCKS_OUT` if its author could not change it again. Needs the role `operator` and to be one of the present
+    policy's administrators (`NOT_ADMINISTRATOR`). The same again changes nothing.
+    """
+    ExplainAccess: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ExplainAccessRequest, _admin_service_pb2.ExplainAccessResponse]
+    """ExplainAccess says what would become of the caller's own request, and which rule decides."""
     Compact: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CompactRequest, _admin_service_pb2.CompactResponse]
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
@@ -54,11 +72,29 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatusRequest, _admin_service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """GetStatus says how the server and its store are. Any member may ask."""
     CreateBoard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateBoardRequest, _admin_service_pb2.CreateBoardResponse]  # type: ignore[assignment]
-    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
-    the boards on the server's list need not be made.
+    """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id, also one whose deletion is
+    not over. In development mode the boards on the server's list need not be made.
     """
+    GetBoard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetBoardRequest, _admin_service_pb2.GetBoardResponse]  # type: ignore[assignment]
+    """GetBoard describes a board. One that was deleted is there for operators only."""
     ListBoards: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBoardsRequest, _admin_service_pb2.ListBoardsResponse]  # type: ignore[assignment]
     """ListBoards names the tenant's boards that there are for the caller."""
+    DeleteBoard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteBoardRequest, _admin_service_pb2.DeleteBoardResponse]  # type: ignore[assignment]
+    """DeleteBoard removes a board with all that it holds. At once it is there for nobody: its calls are answered `NOT_FOUND`, its
+    streams end, no commit is accepted any more. What it held is then removed in the background; `GetBoard` tells when that is
+    done, and what was removed. Needs the role `operator` and to be one of the policy's administrators (`NOT_ADMINISTRATOR`).
+    The same again changes nothing.
+    """
+    GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetPolicyRequest, _admin_service_pb2.GetPolicyResponse]  # type: ignore[assignment]
+    """GetPolicy gives a board's policy. Needs one of the roles `operator`, `supervisor`, `auditor`."""
+    SetPolicy: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetPolicyRequest, _admin_service_pb2.SetPolicyResponse]  # type: ignore[assignment]
+    """SetPolicy lays down a board's policy as a whole. No commit after it is judged by the policy before; reads and streams at
+    other servers follow as fast as a watch, and at most 10 seconds later. `POLICY_CHANGED` if it does not replace the one that
+    it says, `POLICY_LOCKS_OUT` if its author could not change it again. Needs the role `operator` and to be one of the present
+    policy's administrators (`NOT_ADMINISTRATOR`). The same again changes nothing.
+    """
+    ExplainAccess: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ExplainAccessRequest, _admin_service_pb2.ExplainAccessResponse]  # type: ignore[assignment]
+    """ExplainAccess says what would become of the caller's own request, and which rule decides."""
     Compact: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CompactRequest, _admin_service_pb2.CompactResponse]  # type: ignore[assignment]
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
@@ -81,9 +117,17 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.CreateBoardRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.CreateBoardResponse, _abc.Awaitable[_admin_service_pb2.CreateBoardResponse]]:
-        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id. In development mode
-        the boards on the server's list need not be made.
+        """CreateBoard makes a board. Needs the role `operator`. `BOARD_EXISTS` if there is one of that id, also one whose deletion is
+        not over. In development mode the boards on the server's list need not be made.
         """
+
+    @_abc_1.abstractmethod
+    def GetBoard(
+        self,
+        request: _admin_service_pb2.GetBoardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetBoardResponse, _abc.Awaitable[_admin_service_pb2.GetBoardResponse]]:
+        """GetBoard describes a board. One that was deleted is there for operators only."""
 
     @_abc_1.abstractmethod
     def ListBoards(
@@ -92,6 +136,46 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListBoardsResponse, _abc.Awaitable[_admin_service_pb2.ListBoardsResponse]]:
         """ListBoards names the tenant's boards that there are for the caller."""
+
+    @_abc_1.abstractmethod
+    def DeleteBoard(
+        self,
+        request: _admin_service_pb2.DeleteBoardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.DeleteBoardResponse, _abc.Awaitable[_admin_service_pb2.DeleteBoardResponse]]:
+        """DeleteBoard removes a board with all that it holds. At once it is there for nobody: its calls are answered `NOT_FOUND`, its
+        streams end, no commit is accepted any more. What it held is then removed in the background; `GetBoard` tells when that is
+        done, and what was removed. Needs the role `operator` and to be one of the policy's administrators (`NOT_ADMINISTRATOR`).
+        The same again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPolicy(
+        self,
+        request: _admin_service_pb2.GetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetPolicyResponse, _abc.Awaitable[_admin_service_pb2.GetPolicyResponse]]:
+        """GetPolicy gives a board's policy. Needs one of the roles `operator`, `supervisor`, `auditor`."""
+
+    @_abc_1.abstractmethod
+    def SetPolicy(
+        self,
+        request: _admin_service_pb2.SetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.SetPolicyResponse, _abc.Awaitable[_admin_service_pb2.SetPolicyResponse]]:
+        """SetPolicy lays down a board's policy as a whole. No commit after it is judged by the policy before; reads and streams at
+        other servers follow as fast as a watch, and at most 10 seconds later. `POLICY_CHANGED` if it does not replace the one that
+        it says, `POLICY_LOCKS_OUT` if its author could not change it again. Needs the role `operator` and to be one of the present
+        policy's administrators (`NOT_ADMINISTRATOR`). The same again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainAccess(
+        self,
+        request: _admin_service_pb2.ExplainAccessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ExplainAccessResponse, _abc.Awaitable[_admin_service_pb2.ExplainAccessResponse]]:
+        """ExplainAccess says what would become of the caller's own request, and which rule decides."""
 
     @_abc_1.abstractmethod
     def Compact(

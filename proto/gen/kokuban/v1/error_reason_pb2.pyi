@@ -288,6 +288,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
     ERROR_REASON_BOARD_EXISTS: _ErrorReason.ValueType  # 68
     """ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
+    ERROR_REASON_POLICY_CHANGED: _ErrorReason.ValueType  # 69
+    """ABORTED. The board's policy is not the one that `SetPolicy` would replace: read it and decide again. Metadata: board,
+    replaces, actual, author. Example: `replaces` = `3`, `actual` = `4`, `author` = `ops-1`.
+    """
+    ERROR_REASON_POLICY_LOCKS_OUT: _ErrorReason.ValueType  # 70
+    """FAILED_PRECONDITION. After this policy its own author could not change it again; so a mistake could be mended by nobody.
+    Metadata: board. Example: `board` = `launch`.
+    """
+    ERROR_REASON_NOT_ADMINISTRATOR: _ErrorReason.ValueType  # 71
+    """PERMISSION_DENIED. The board's policy names its administrators, and the caller is none of them. Metadata: board. Example:
+    `board` = `launch`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -561,4 +573,16 @@ ERROR_REASON_CREDENTIAL_EXPIRED: ErrorReason.ValueType  # 67
 """UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
 ERROR_REASON_BOARD_EXISTS: ErrorReason.ValueType  # 68
 """ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
+ERROR_REASON_POLICY_CHANGED: ErrorReason.ValueType  # 69
+"""ABORTED. The board's policy is not the one that `SetPolicy` would replace: read it and decide again. Metadata: board,
+replaces, actual, author. Example: `replaces` = `3`, `actual` = `4`, `author` = `ops-1`.
+"""
+ERROR_REASON_POLICY_LOCKS_OUT: ErrorReason.ValueType  # 70
+"""FAILED_PRECONDITION. After this policy its own author could not change it again; so a mistake could be mended by nobody.
+Metadata: board. Example: `board` = `launch`.
+"""
+ERROR_REASON_NOT_ADMINISTRATOR: ErrorReason.ValueType  # 71
+"""PERMISSION_DENIED. The board's policy names its administrators, and the caller is none of them. Metadata: board. Example:
+`board` = `launch`.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

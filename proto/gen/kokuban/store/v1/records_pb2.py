@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/store/v1/records.proto\x12\x10kokuban.store.v1\"|\n\tActRecord\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x15\n\runconditional\x18\x05 \x01(\x08\x12\x10\n\x08retry_of\x18\x06 \x01(\t\"\xc9\x03\n\x0b\x45ntryRecord\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.kokuban.store.v1.EntryState\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x17\n\x0f\x63reate_revision\x18\x03 \x01(\x03\x12\x19\n\x11previous_revision\x18\x04 \x01(\x03\x12\x16\n\x0e\x63reate_time_ms\x18\x05 \x01(\x03\x12\x16\n\x0eupdate_time_ms\x18\x06 \x01(\x03\x12\x16\n\x0e\x65xpire_time_ms\x18\x07 \x01(\x03\x12\x15\n\rsweep_time_ms\x18\x08 \x01(\x03\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12\x0e\n\x04json\x18\n \x01(\tH\x00\x12\x10\n\x06\x62inary\x18\x0b \x01(\x0cH\x00\x12\x12\n\nmedia_type\x18\x0c \x01(\t\x12=\n\x08metadata\x18\x10 \x03(\x0b\x32+.kokuban.store.v1.EntryRecord.MetadataEntry\x12)\n\x04\x61\x63ts\x18\x11 \x03(\x0b\x32\x1b.kokuban.store.v1.ActRecord\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05value\"L\n\x0fOperationRecord\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x16\n\x0e\x63ommit_time_ms\x18\x02 \x01(\x03\x12\x11\n\tsequences\x18\x03 \x03(\x03\"6\n\x0b\x42oardRecord\x12\x16\n\x0e\x63reate_time_ms\x18\x01 \x01(\x03\x12\x0f\n\x07\x63reator\x18\x02 \x01(\t\" \n\x0bOwnerRecord\x12\x11\n\tserver_id\x18\x01 \x01(\t\"3\n\x0e\x43ompactionMark\x12\x0f\n\x07time_ms\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\"A\n\x10StoredLockTarget\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07subtree\x18\x03 \x01(\x08\"b\n\rSessionRecord\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x14\n\x0copen_time_ms\x18\x03 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\x03\x12\r\n\x05lease\x18\x05 \x01(\x03\"\xcd\x02\n\nLockRecord\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06shared\x18\x04 \x01(\x08\x12\x33\n\x07targets\x18\x05 \x03(\x0b\x32\".kokuban.store.v1.StoredLockTarget\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12\x0f\n\x07time_ms\x18\x07 \x01(\x03\x12\x13\n\x0b\x65nd_time_ms\x18\x08 \x01(\x03\x12\x15\n\rlock_delay_ms\x18\t \x01(\x03\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\r\n\x05lease\x18\x0b \x01(\x03\x12\x11\n\tserver_id\x18\x0c \x01(\t\x12\x14\n\x0clost_time_ms\x18\r \x01(\x03\x12\x11\n\tbroken_by\x18\x0e \x01(\t\x12\x15\n\rbroken_reason\x18\x0f \x01(\t\"!\n\x0eLockGeneration\x12\x0f\n\x07lock_id\x18\x01 \x01(\t\"%\n\x0cServerRecord\x12\x15\n\rbegin_time_ms\x18\x01 \x01(\x03\"p\n\x0b\x41uditRecord\x12\x0b\n\x03\x61\x63t\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\t*q\n\nEntryState\x12\x1b\n\x17\x45NTRY_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45NTRY_STATE_LIVE\x10\x01\x12\x17\n\x13\x45NTRY_STATE_DELETED\x10\x02\x12\x17\n\x13\x45NTRY_STATE_EXPIRED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/store/v1/records.proto\x12\x10kokuban.store.v1\"|\n\tActRecord\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x15\n\runconditional\x18\x05 \x01(\x08\x12\x10\n\x08retry_of\x18\x06 \x01(\t\"\xc9\x03\n\x0b\x45ntryRecord\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.kokuban.store.v1.EntryState\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x17\n\x0f\x63reate_revision\x18\x03 \x01(\x03\x12\x19\n\x11previous_revision\x18\x04 \x01(\x03\x12\x16\n\x0e\x63reate_time_ms\x18\x05 \x01(\x03\x12\x16\n\x0eupdate_time_ms\x18\x06 \x01(\x03\x12\x16\n\x0e\x65xpire_time_ms\x18\x07 \x01(\x03\x12\x15\n\rsweep_time_ms\x18\x08 \x01(\x03\x12\x0e\n\x04text\x18\t \x01(\tH\x00\x12\x0e\n\x04json\x18\n \x01(\tH\x00\x12\x10\n\x06\x62inary\x18\x0b \x01(\x0cH\x00\x12\x12\n\nmedia_type\x18\x0c \x01(\t\x12=\n\x08metadata\x18\x10 \x03(\x0b\x32+.kokuban.store.v1.EntryRecord.MetadataEntry\x12)\n\x04\x61\x63ts\x18\x11 \x03(\x0b\x32\x1b.kokuban.store.v1.ActRecord\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05value\"L\n\x0fOperationRecord\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x16\n\x0e\x63ommit_time_ms\x18\x02 \x01(\x03\x12\x11\n\tsequences\x18\x03 \x03(\x03\"\"\n\x0eStoredSubjects\x12\x10\n\x08subjects\x18\x01 \x03(\t\"\xaf\x03\n\x10StoredRegionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x31\n\x07readers\x18\x02 \x01(\x0b\x32 .kokuban.store.v1.StoredSubjects\x12\x31\n\x07writers\x18\x03 \x01(\x0b\x32 .kokuban.store.v1.StoredSubjects\x12\x31\n\x07lockers\x18\x04 \x01(\x0b\x32 .kokuban.store.v1.StoredSubjects\x12\x1f\n\x12needs_precondition\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12\x13\n\x0block_policy\x18\x06 \x01(\t\x12\"\n\x15history_revisions_max\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x1f\n\x12history_age_ms_max\x18\x08 \x01(\x03H\x02\x88\x01\x01\x12\x1b\n\x0e\x64\x65\x66\x61ult_ttl_ms\x18\t \x01(\x03H\x03\x88\x01\x01\x42\x15\n\x13_needs_preconditionB\x18\n\x16_history_revisions_maxB\x15\n\x13_history_age_ms_maxB\x11\n\x0f_default_ttl_ms\"\xbc\x01\n\x0cStoredPolicy\x12\x31\n\x05rules\x18\x01 \x03(\x0b\x32\".kokuban.store.v1.StoredRegionRule\x12\x38\n\x0e\x61\x64ministrators\x18\x02 \x01(\x0b\x32 .kokuban.store.v1.StoredSubjects\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x0e\n\x06\x61uthor\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\"R\n\x0cPurgeReceipt\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x03\x12\x11\n\trevisions\x18\x02 \x01(\x03\x12\r\n\x05locks\x18\x03 \x01(\x03\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\"@\n\x0bPurgeRecord\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x03\x12\x11\n\trevisions\x18\x02 \x01(\x03\x12\r\n\x05locks\x18\x03 \x01(\x03\"\xda\x01\n\x0b\x42oardRecord\x12\x16\n\x0e\x63reate_time_ms\x18\x01 \x01(\x03\x12\x0f\n\x07\x63reator\x18\x02 \x01(\t\x12.\n\x06policy\x18\x03 \x01(\x0b\x32\x1e.kokuban.store.v1.StoredPolicy\x12\x16\n\x0e\x64\x65lete_time_ms\x18\x04 \x01(\x03\x12\x12\n\ndeleted_by\x18\x05 \x01(\t\x12\x15\n\rdelete_reason\x18\x06 \x01(\t\x12/\n\x07receipt\x18\x07 \x01(\x0b\x32\x1e.kokuban.store.v1.PurgeReceipt\" \n\x0bOwnerRecord\x12\x11\n\tserver_id\x18\x01 \x01(\t\"3\n\x0e\x43ompactionMark\x12\x0f\n\x07time_ms\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\"A\n\x10StoredLockTarget\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07subtree\x18\x03 \x01(\x08\"b\n\rSessionRecord\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x14\n\x0copen_time_ms\x18\x03 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\x03\x12\r\n\x05lease\x18\x05 \x01(\x03\"\xcd\x02\n\nLockRecord\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06shared\x18\x04 \x01(\x08\x12\x33\n\x07targets\x18\x05 \x03(\x0b\x32\".kokuban.store.v1.StoredLockTarget\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12\x0f\n\x07time_ms\x18\x07 \x01(\x03\x12\x13\n\x0b\x65nd_time_ms\x18\x08 \x01(\x03\x12\x15\n\rlock_delay_ms\x18\t \x01(\x03\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\r\n\x05lease\x18\x0b \x01(\x03\x12\x11\n\tserver_id\x18\x0c \x01(\t\x12\x14\n\x0clost_time_ms\x18\r \x01(\x03\x12\x11\n\tbroken_by\x18\x0e \x01(\t\x12\x15\n\rbroken_reason\x18\x0f \x01(\t\"!\n\x0eLockGeneration\x12\x0f\n\x07lock_id\x18\x01 \x01(\t\"%\n\x0cServerRecord\x12\x15\n\rbegin_time_ms\x18\x01 \x01(\x03\"p\n\x0b\x41uditRecord\x12\x0b\n\x03\x61\x63t\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\t*q\n\nEntryState\x12\x1b\n\x17\x45NTRY_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45NTRY_STATE_LIVE\x10\x01\x12\x17\n\x13\x45NTRY_STATE_DELETED\x10\x02\x12\x17\n\x13\x45NTRY_STATE_EXPIRED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENTRYRECORD_METADATAENTRY']._loaded_options = None
   _globals['_ENTRYRECORD_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ENTRYSTATE']._serialized_start=1550
-  _globals['_ENTRYSTATE']._serialized_end=1663
+  _globals['_ENTRYSTATE']._serialized_start=2526
+  _globals['_ENTRYSTATE']._serialized_end=2639
   _globals['_ACTRECORD']._serialized_start=52
   _globals['_ACTRECORD']._serialized_end=176
   _globals['_ENTRYRECORD']._serialized_start=179
@@ -43,22 +43,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENTRYRECORD_METADATAENTRY']._serialized_end=627
   _globals['_OPERATIONRECORD']._serialized_start=638
   _globals['_OPERATIONRECORD']._serialized_end=714
-  _globals['_BOARDRECORD']._serialized_start=716
-  _globals['_BOARDRECORD']._serialized_end=770
-  _globals['_OWNERRECORD']._serialized_start=772
-  _globals['_OWNERRECORD']._serialized_end=804
-  _globals['_COMPACTIONMARK']._serialized_start=806
-  _globals['_COMPACTIONMARK']._serialized_end=857
-  _globals['_STOREDLOCKTARGET']._serialized_start=859
-  _globals['_STOREDLOCKTARGET']._serialized_end=924
-  _globals['_SESSIONRECORD']._serialized_start=926
-  _globals['_SESSIONRECORD']._serialized_end=1024
-  _globals['_LOCKRECORD']._serialized_start=1027
-  _globals['_LOCKRECORD']._serialized_end=1360
-  _globals['_LOCKGENERATION']._serialized_start=1362
-  _globals['_LOCKGENERATION']._serialized_end=1395
-  _globals['_SERVERRECORD']._serialized_start=1397
-  _globals['_SERVERRECORD']._serialized_end=1434
-  _globals['_AUDITRECORD']._serialized_start=1436
-  _globals['_AUDITRECORD']._serialized_end=1548
+  _globals['_STOREDSUBJECTS']._serialized_start=716
+  _globals['_STOREDSUBJECTS']._serialized_end=750
+  _globals['_STOREDREGIONRULE']._serialized_start=753
+  _globals['_STOREDREGIONRULE']._serialized_end=1184
+  _globals['_STOREDPOLICY']._serialized_start=1187
+  _globals['_STOREDPOLICY']._serialized_end=1375
+  _globals['_PURGERECEIPT']._serialized_start=1377
+  _globals['_PURGERECEIPT']._serialized_end=1459
+  _globals['_PURGERECORD']._serialized_start=1461
+  _globals['_PURGERECORD']._serialized_end=1525
+  _globals['_BOARDRECORD']._serialized_start=1528
+  _globals['_BOARDRECORD']._serialized_end=1746
+  _globals['_OWNERRECORD']._serialized_start=1748
+  _globals['_OWNERRECORD']._serialized_end=1780
+  _globals['_COMPACTIONMARK']._serialized_start=1782
+  _globals['_COMPACTIONMARK']._serialized_end=1833
+  _globals['_STOREDLOCKTARGET']._serialized_start=1835
+  _globals['_STOREDLOCKTARGET']._serialized_end=1900
+  _globals['_SESSIONRECORD']._serialized_start=1902
+  _globals['_SESSIONRECORD']._serialized_end=2000
+  _globals['_LOCKRECORD']._serialized_start=2003
+  _globals['_LOCKRECORD']._serialized_end=2336
+  _globals['_LOCKGENERATION']._serialized_start=2338
+  _globals['_LOCKGENERATION']._serialized_end=2371
+  _globals['_SERVERRECORD']._serialized_start=2373
+  _globals['_SERVERRECORD']._serialized_end=2410
+  _globals['_AUDITRECORD']._serialized_start=2412
+  _globals['_AUDITRECORD']._serialized_end=2524
 # @@protoc_insertion_point(module_scope)

@@ -226,26 +226,261 @@ class OperationRecord(_message.Message):
 Global___OperationRecord: _TypeAlias = OperationRecord  # noqa: Y015
 
 @_typing.final
+class StoredSubjects(_message.Message):
+    """StoredSubjects are some of a board's principals, as they are written in a policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def subjects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """subjects are `anyone`, `acting`, `role:ROLE` and `agent:ID`."""
+
+    def __init__(
+        self,
+        *,
+        subjects: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subjects", b"subjects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredSubjects: _TypeAlias = StoredSubjects  # noqa: Y015
+
+@_typing.final
+class StoredRegionRule(_message.Message):
+    """StoredRegionRule is what a policy says of some regions. What is not set is not said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    READERS_FIELD_NUMBER: _builtins.int
+    WRITERS_FIELD_NUMBER: _builtins.int
+    LOCKERS_FIELD_NUMBER: _builtins.int
+    NEEDS_PRECONDITION_FIELD_NUMBER: _builtins.int
+    LOCK_POLICY_FIELD_NUMBER: _builtins.int
+    HISTORY_REVISIONS_MAX_FIELD_NUMBER: _builtins.int
+    HISTORY_AGE_MS_MAX_FIELD_NUMBER: _builtins.int
+    DEFAULT_TTL_MS_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """pattern is a region's text, or a kind and `:*`."""
+    needs_precondition: _builtins.bool
+    """needs_precondition is true if unconditional writes are refused."""
+    lock_policy: _builtins.str
+    """lock_policy is what the region asks of writes, in words."""
+    history_revisions_max: _builtins.int
+    """history_revisions_max bounds an entry's history."""
+    history_age_ms_max: _builtins.int
+    """history_age_ms_max bounds the age of an entry's superseded states."""
+    default_ttl_ms: _builtins.int
+    """default_ttl_ms is how long an entry lives whose writer says nothing."""
+    @_builtins.property
+    def readers(self) -> Global___StoredSubjects:
+        """readers are who may read."""
+
+    @_builtins.property
+    def writers(self) -> Global___StoredSubjects:
+        """writers are who may write."""
+
+    @_builtins.property
+    def lockers(self) -> Global___StoredSubjects:
+        """lockers are who may lock."""
+
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        readers: Global___StoredSubjects | None = ...,
+        writers: Global___StoredSubjects | None = ...,
+        lockers: Global___StoredSubjects | None = ...,
+        needs_precondition: _builtins.bool | None = ...,
+        lock_policy: _builtins.str = ...,
+        history_revisions_max: _builtins.int | None = ...,
+        history_age_ms_max: _builtins.int | None = ...,
+        default_ttl_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__default_ttl_ms: _TypeAlias = _typing.Literal["default_ttl_ms"]  # noqa: Y015
+    _WhichOneofArgType__default_ttl_ms: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms"]  # noqa: Y015
+    _WhichOneofReturnType__history_age_ms_max: _TypeAlias = _typing.Literal["history_age_ms_max"]  # noqa: Y015
+    _WhichOneofArgType__history_age_ms_max: _TypeAlias = _typing.Literal["_history_age_ms_max", b"_history_age_ms_max"]  # noqa: Y015
+    _WhichOneofReturnType__history_revisions_max: _TypeAlias = _typing.Literal["history_revisions_max"]  # noqa: Y015
+    _WhichOneofArgType__history_revisions_max: _TypeAlias = _typing.Literal["_history_revisions_max", b"_history_revisions_max"]  # noqa: Y015
+    _WhichOneofReturnType__needs_precondition: _TypeAlias = _typing.Literal["needs_precondition"]  # noqa: Y015
+    _WhichOneofArgType__needs_precondition: _TypeAlias = _typing.Literal["_needs_precondition", b"_needs_precondition"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_ttl_ms) -> _WhichOneofReturnType__default_ttl_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__history_age_ms_max) -> _WhichOneofReturnType__history_age_ms_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__history_revisions_max) -> _WhichOneofReturnType__history_revisions_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__needs_precondition) -> _WhichOneofReturnType__needs_precondition | None: ...
+
+Global___StoredRegionRule: _TypeAlias = StoredRegionRule  # noqa: Y015
+
+@_typing.final
+class StoredPolicy(_message.Message):
+    """StoredPolicy is a board's policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: _builtins.int
+    ADMINISTRATORS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """number counts the board's policies."""
+    time_ms: _builtins.int
+    """time_ms is when it was laid down."""
+    author: _builtins.str
+    """author is who laid it down."""
+    reason: _builtins.str
+    """reason is why, in the author's words."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredRegionRule]:
+        """rules are what it says of regions."""
+
+    @_builtins.property
+    def administrators(self) -> Global___StoredSubjects:
+        """administrators are which operators may change it; not set for all."""
+
+    def __init__(
+        self,
+        *,
+        rules: _abc.Iterable[Global___StoredRegionRule] | None = ...,
+        administrators: Global___StoredSubjects | None = ...,
+        number: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        author: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "author", b"author", "number", b"number", "reason", b"reason", "rules", b"rules", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredPolicy: _TypeAlias = StoredPolicy  # noqa: Y015
+
+@_typing.final
+class PurgeReceipt(_message.Message):
+    """PurgeReceipt is what a purge removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REVISIONS_FIELD_NUMBER: _builtins.int
+    LOCKS_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    entries: _builtins.int
+    """entries counts records of entries' present states."""
+    revisions: _builtins.int
+    """revisions counts records of entries' histories."""
+    locks: _builtins.int
+    """locks counts records of sessions, locks and waits."""
+    time_ms: _builtins.int
+    """time_ms is when it was verified that nothing is left."""
+    def __init__(
+        self,
+        *,
+        entries: _builtins.int = ...,
+        revisions: _builtins.int = ...,
+        locks: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "revisions", b"revisions", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeReceipt: _TypeAlias = PurgeReceipt  # noqa: Y015
+
+@_typing.final
+class PurgeRecord(_message.Message):
+    """PurgeRecord says how far the removal of a deleted board has come. Each of its revisions is written together with a removal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REVISIONS_FIELD_NUMBER: _builtins.int
+    LOCKS_FIELD_NUMBER: _builtins.int
+    entries: _builtins.int
+    """entries counts the records of entries' present states that are removed."""
+    revisions: _builtins.int
+    """revisions counts the records of entries' histories that are removed."""
+    locks: _builtins.int
+    """locks counts the records of sessions, locks and waits that are removed."""
+    def __init__(
+        self,
+        *,
+        entries: _builtins.int = ...,
+        revisions: _builtins.int = ...,
+        locks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "revisions", b"revisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeRecord: _TypeAlias = PurgeRecord  # noqa: Y015
+
+@_typing.final
 class BoardRecord(_message.Message):
-    """BoardRecord says that a board exists."""
+    """BoardRecord says that a board exists, and under which policy; or that it was deleted. Every commit of the board is guarded
+    on this record's revision.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CREATE_TIME_MS_FIELD_NUMBER: _builtins.int
     CREATOR_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    DELETE_TIME_MS_FIELD_NUMBER: _builtins.int
+    DELETED_BY_FIELD_NUMBER: _builtins.int
+    DELETE_REASON_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     create_time_ms: _builtins.int
     """create_time_ms is when it was made."""
     creator: _builtins.str
     """creator is the agent that made it."""
+    delete_time_ms: _builtins.int
+    """delete_time_ms is when it was deleted, or 0."""
+    deleted_by: _builtins.str
+    """deleted_by is who deleted it."""
+    delete_reason: _builtins.str
+    """delete_reason is why, in that agent's words."""
+    @_builtins.property
+    def policy(self) -> Global___StoredPolicy:
+        """policy is its policy, if it has one."""
+
+    @_builtins.property
+    def receipt(self) -> Global___PurgeReceipt:
+        """receipt is set when nothing of a deleted board is left."""
+
     def __init__(
         self,
         *,
         create_time_ms: _builtins.int = ...,
         creator: _builtins.str = ...,
+        policy: Global___StoredPolicy | None = ...,
+        delete_time_ms: _builtins.int = ...,
+        deleted_by: _builtins.str = ...,
+        delete_reason: _builtins.str = ...,
+        receipt: Global___PurgeReceipt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_ms", b"create_time_ms", "creator", b"creator"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_ms", b"create_time_ms", "creator", b"creator", "delete_reason", b"delete_reason", "delete_time_ms", b"delete_time_ms", "deleted_by", b"deleted_by", "policy", b"policy", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,163 @@
+"""The boards' own records as this server knows them: what there is, and under which policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kokuban_server.core import keys, limits
+from kokuban_server.core.boards import BoardState
+from kokuban_server.core.change_set import AtRevision
+from kokuban_server.core.refusals import Refusal, StoreCorrupt, StoreUnavailable
+from kokuban_server.ports.board_store import STRONG
+from kokuban_server.records.board_codec import decode_board
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kokuban_server.core.boards import BoardRecord
+    from kokuban_server.ports.board_store import BoardStore, Event
+
+_RESTART_PAUSE_S = 0.2
+_TRUSTED_S = 10.0
+"""For how long what is remembered counts after it was last known to be in step with the store."""
+_READ_AT_ONCE = 200
+
+
+class Board:
+    """A board's record at one revision. Compared by identity: another object means that something has changed."""
+
+    __slots__ = ("guard", "id", "key", "policy", "record", "revision", "tenant")
+
+    def __init__(self, key: bytes, record: BoardRecord, revision: int) -> None:
+        self.key = key
+        self.tenant, self.id = keys.parse_board(key)
+        self.record = record
+        self.policy = record.policy
+        self.revision = revision
+        self.guard = AtRevision(key, revision)
+        """What ties a commit to this board's being there, and to its policy."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the board is there."""
+        return self.record.state is BoardState.LIVE
+
+
+class Boards:
+    """Remembers boards that were asked for, and follows the store's changes of them.
+
+    May lag behind the store by what a watch takes. Who writes guards on the record's revision, so no commit is judged by a
+    policy that is over; who has not been in step for a while reads the record anew.
+    """
+
+    def __init__(self, store: BoardStore) -> None:
+        self._store = store
+        self._known: dict[tuple[str, str], Board] = {}
+        self._runner: asyncio.Task[None] | None = None
+        self._revision = 0
+        """The state up to which the watch has brought everything, while it stands."""
+        self._stands = False
+        self._in_step_until = 0.0
+        self.followers: dict[Callable[[], None], None] = {}
+        """Called when a board has changed."""
+
+    def trusted(self, tenant: str, board_id: str) -> Board | None:
+        """Give what is remembered, if it may be relied on."""
+        if not self._stands or asyncio.get_running_loop().time() >= self._in_step_until:
+            return None
+        return self._known.get((tenant, board_id))
+
+    def at_hand(self, tenant: str, board_id: str) -> Board | None:
+        """Give what was known last."""
+        return self._known.get((tenant, board_id))
+
+    async def read(self, tenant: str, board_id: str, deadline_s: float) -> Board | None:
+        """Give the board as the store has it now, and remember it."""
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run(), name="boards")
+        begun = asyncio.get_running_loop().time()
+        key = keys.board(tenant, board_id)
+        cut = await self._store.read([key], STRONG, deadline_s)
+        if self._stands and cut.revision <= self._revision:
+            self._in_step_until = max(self._in_step_until, begun + _TRUSTED_S)
+        record = cut.records[0]
+        return self.learn(key, record.value, record.revision) if record is not None else None
+
+    def learn(self, key: bytes, raw: bytes, revision: int) -> Board:
+        """Take in a record; give the newest that is known."""
+        name = keys.parse_board(key)
+        known = self._known.get(name)
+        if known is not None and known.revision >= revision:
+            return known
+        if known is None and len(self._known) >= limits.BOARDS_KNOWN_ENTRIES_MAX:
+            for old in list(islice(self._known, len(self._known) // 8)):
+                del self._known[old]
+        try:
+            board = self._known[name] = Board(key, decode_board(key, raw), revision)
+        except StoreCorrupt:
+            self._forget(name)
+            raise
+        if known is not None:
+            self._tell()
+        return board
+
+    def _forget(self, name: tuple[str, str]) -> None:
+        if self._known.pop(name, None) is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        for follower in list(self.followers):
+            follower()
+
+    async def close(self) -> None:
+        """Stop following the store."""
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not self._stands:
+                    await self._begin()
+                async with contextlib.aclosing(self._store.watch([keys.BOARD], self._revision)) as batches:
+                    async for batch in batches:
+                        for event in batch.events:
+                            self._take(event)
+                        self._revision = batch.revision
+                        self._in_step_until = asyncio.get_running_loop().time() + _TRUSTED_S
+            except StoreUnavailable:  # waited out: the watch goes on from where it was
+                pass
+            except Refusal:  # what was missed is read again
+                self._stands = False
+            except Exception:  # noqa: BLE001 - a supervisor: until it stands again everything is read from the store
+                self._stands = False
+            await asyncio.sleep(_RESTART_PAUSE_S)
+
+    def _take(self, event: Event) -> None:
+        name = keys.parse_board(event.key)
+        if event.value is None:
+            self._forget(name)
+        elif name in self._known:
+            with contextlib.suppress(StoreCorrupt):  # told to whoever asks for this board; the others are not touched
+                self.learn(event.key, event.value, event.revision)
+
+    async def _begin(self) -> None:
+        """Read everything that is remembered again, from one state on."""
+        revision = (await self._store.read([keys.SECRET], STRONG, limits.DEADLINE_S_DEFAULT)).revision
+        names = list(self._known)
+        for begin in range(0, len(names), _READ_AT_ONCE):
+            part = [keys.board(*name) for name in names[begin : begin + _READ_AT_ONCE]]
+            cut = await self._store.read(part, STRONG, limits.DEADLINE_S_DEFAULT)
+            for name, record in zip(names[begin:], cut.records, strict=False):
+                if record is None:
+                    self._forget(name)
+                    continue
+                with contextlib.suppress(StoreCorrupt):
+                    self.learn(record.key, record.value, record.revision)
+        self._revision = revision
+        self._stands = True

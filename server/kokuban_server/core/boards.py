@@ -1,0 +1,67 @@
+"""A board's own record: that it is there, its policy, or how it was removed."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kokuban_server.core.policy import NO_POLICY, Policy
+
+
+class BoardState(enum.Enum):
+    """Whether a board is there."""
+
+    LIVE = "live"
+    DELETED = "deleted"
+    """There for nobody any more; what it held is being removed."""
+    PURGED = "purged"
+    """Nothing is left of it but this record."""
+
+
+class PolicyVersion(NamedTuple):
+    """Which policy of a board it is, and who laid it down."""
+
+    number: int = 0
+    """Counts the board's policies; 0 while there was none."""
+    time_ms: int = 0
+    author: str = ""
+    reason: str = ""
+
+
+NO_VERSION = PolicyVersion()
+
+
+class PurgeCount(NamedTuple):
+    """What a purge has removed, counted with the removal."""
+
+    entries: int = 0
+    """Records of entries' present states, tombstones among them."""
+    revisions: int = 0
+    """Records of entries' histories."""
+    locks: int = 0
+    """Records of sessions, locks and waits."""
+
+
+class Receipt(NamedTuple):
+    """What a finished purge removed."""
+
+    removed: PurgeCount
+    time_ms: int
+    """When it was verified that nothing is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRecord:
+    """A board as it is stored."""
+
+    create_time_ms: int
+    creator: str
+    policy: Policy = NO_POLICY
+    version: PolicyVersion = NO_VERSION
+    state: BoardState = BoardState.LIVE
+    delete_time_ms: int = 0
+    deleted_by: str = ""
+    delete_reason: str = ""
+    receipt: Receipt | None = None
+    """Of a board that is purged."""

@@ -1,0 +1,124 @@
+"""Boards' own records and their policies to stored messages and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from kokuban.store.v1 import records_pb2 as pb
+from kokuban_server.core.boards import BoardRecord, BoardState, PolicyVersion, PurgeCount, Receipt
+from kokuban_server.core.locks import LockPolicy
+from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
+from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+
+def encode_board(board: BoardRecord) -> bytes:
+    """Give the stored form of a board's record."""
+    message = pb.BoardRecord(
+        create_time_ms=board.create_time_ms,
+        creator=board.creator,
+        delete_time_ms=board.delete_time_ms,
+        deleted_by=board.deleted_by,
+        delete_reason=board.delete_reason,
+    )
+    if board.version.number:
+        number, time_ms, author, reason = board.version
+        message.policy.number = number
+        message.policy.time_ms = time_ms
+        message.policy.author = author
+        message.policy.reason = reason
+        message.policy.rules.extend(map(_stored_rule, board.policy.rules))
+        message.policy.administrators.subjects.extend(board.policy.administrators.texts)
+    if board.receipt is not None:
+        removed, time_ms = board.receipt
+        message.receipt.entries = removed.entries
+        message.receipt.revisions = removed.revisions
+        message.receipt.locks = removed.locks
+        message.receipt.time_ms = time_ms
+    return message.SerializeToString()
+
+
+def decode_board(key: bytes, raw: bytes) -> BoardRecord:
+    """Read a board's record."""
+    try:
+        message = pb.BoardRecord.FromString(raw)
+        return _board(message)
+    except (DecodeError, ValueError, InvalidRequest) as error:
+        raise StoreCorrupt(key, f"not a board record: {error}") from error
+
+
+def _board(message: pb.BoardRecord) -> BoardRecord:
+    stored = message.policy
+    receipt = message.receipt
+    is_purged = message.HasField("receipt")
+    return BoardRecord(
+        message.create_time_ms,
+        message.creator,
+        _policy(stored) if message.HasField("policy") else NO_POLICY,
+        PolicyVersion(stored.number, stored.time_ms, stored.author, stored.reason),
+        BoardState.PURGED if is_purged else BoardState.DELETED if message.delete_time_ms else BoardState.LIVE,
+        message.delete_time_ms,
+        message.deleted_by,
+        message.delete_reason,
+        Receipt(PurgeCount(receipt.entries, receipt.revisions, receipt.locks), receipt.time_ms) if is_purged else None,
+    )
+
+
+def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
+    return pb.StoredRegionRule(
+        pattern=rule.pattern,
+        readers=_stored_subjects(rule.readers),
+        writers=_stored_subjects(rule.writers),
+        lockers=_stored_subjects(rule.lockers),
+        needs_precondition=rule.needs_precondition,
+        lock_policy=rule.lock_policy or "",
+        history_revisions_max=rule.history_revisions_max,
+        history_age_ms_max=rule.history_age_ms_max,
+        default_ttl_ms=rule.default_ttl_ms,
+    )
+
+
+def _stored_subjects(subjects: Subjects | None) -> pb.StoredSubjects | None:
+    return None if subjects is None else pb.StoredSubjects(subjects=subjects.texts)
+
+
+def _policy(stored: pb.StoredPolicy) -> Policy:
+    return Policy(tuple(map(_rule, stored.rules)), parse_subjects(stored.administrators.subjects, "administrators"))
+
+
+def _rule(stored: pb.StoredRegionRule) -> RegionRule:
+    def if_set(name: str, message: Message = stored) -> bool:
+        return message.HasField(name)
+
+    def subjects(name: str, found: pb.StoredSubjects) -> Subjects | None:
+        return parse_subjects(found.subjects, name) if if_set(name) else None
+
+    return RegionRule(
+        stored.pattern,
+        subjects("readers", stored.readers),
+        subjects("writers", stored.writers),
+        subjects("lockers", stored.lockers),
+        stored.needs_precondition if if_set("needs_precondition") else None,
+        LockPolicy(stored.lock_policy) if stored.lock_policy else None,
+        stored.history_revisions_max if if_set("history_revisions_max") else None,
+        stored.history_age_ms_max if if_set("history_age_ms_max") else None,
+        stored.default_ttl_ms if if_set("default_ttl_ms") else None,
+    )
+
+
+def encode_purge(count: PurgeCount) -> bytes:
+    """Give the stored form of how far a purge has come."""
+    return pb.PurgeRecord(entries=count.entries, revisions=count.revisions, locks=count.locks).SerializeToString()
+
+
+def decode_purge(key: bytes, raw: bytes) -> PurgeCount:
+    """Read how far a purge has come."""
+    try:
+        message = pb.PurgeRecord.FromString(raw)
+    except DecodeError as error:
+        raise StoreCorrupt(key, f"not a purge record: {error}") from error
+    return PurgeCount(message.entries, message.revisions, message.locks)

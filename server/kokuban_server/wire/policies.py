@@ -1,0 +1,145 @@
+"""Policies and decisions to messages and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.duration_pb2 import Duration
+
+from kokuban.v1 import admin_service_pb2 as admin_pb
+from kokuban.v1 import policy_pb2 as pb
+from kokuban_server.core import limits
+from kokuban_server.core.access import Decision, Verb
+from kokuban_server.core.boards import BoardState
+from kokuban_server.core.locks import LockPolicy
+from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
+from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.wire.encode import timestamp
+from kokuban_server.wire.fields import duration_ms, too_many
+
+if TYPE_CHECKING:
+    from kokuban_server.core.boards import PolicyVersion
+
+_LOCKS = {
+    pb.LOCK_REQUIREMENT_IF_LOCKED: LockPolicy.IF_LOCKED,
+    pb.LOCK_REQUIREMENT_REQUIRED: LockPolicy.REQUIRED,
+    pb.LOCK_REQUIREMENT_OFF: LockPolicy.OFF,
+}
+_REQUIREMENTS = {policy: requirement for requirement, policy in _LOCKS.items()}
+_VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK}
+_DECISIONS = {
+    Decision.ALLOWED: pb.ACCESS_DECISION_ALLOWED,
+    Decision.FORBIDDEN: pb.ACCESS_DECISION_FORBIDDEN,
+    Decision.HIDDEN: pb.ACCESS_DECISION_NOT_READABLE,
+}
+BOARD_STATES = {
+    BoardState.LIVE: admin_pb.BOARD_STATE_LIVE,
+    BoardState.DELETED: admin_pb.BOARD_STATE_DELETED,
+    BoardState.PURGED: admin_pb.BOARD_STATE_PURGED,
+}
+
+
+def decode(message: pb.Policy, place: str) -> Policy:
+    """Give a policy, whose parts are well-formed; what no policy may say is refused by `core.policy.check`."""
+    size = message.ByteSize()
+    if size > limits.POLICY_BYTES_MAX:
+        raise InvalidRequest(
+            "FIELD_INVALID",
+            place,
+            f"at most {limits.POLICY_BYTES_MAX} bytes, this has {size}",
+            {"limit": str(limits.POLICY_BYTES_MAX), "actual": str(size)},
+        )
+    if len(message.rules) > limits.POLICY_RULES_ENTRIES_MAX:
+        raise too_many(f"{place}.rules", limits.POLICY_RULES_ENTRIES_MAX, len(message.rules))
+    rules = tuple([_rule(rule, f"{place}.rules[{index}]") for index, rule in enumerate(message.rules)])
+    if not message.HasField("administrators"):
+        return Policy(rules)
+    return Policy(rules, _subjects(message.administrators, f"{place}.administrators"))
+
+
+def _rule(message: pb.RegionRule, place: str) -> RegionRule:
+    has = message.HasField
+    requirement = message.lock_requirement
+    if requirement and requirement not in _LOCKS:
+        raise InvalidRequest("FIELD_INVALID", f"{place}.lock_requirement", "not a requirement that this server knows")
+    ttl_ms = None
+    if has("default_ttl"):
+        ttl_ms = duration_ms(message.default_ttl, f"{place}.default_ttl", 0, limits.EXPIRY_MS_MAX)
+    age_ms = None
+    if has("history_age_max"):
+        field = f"{place}.history_age_max"
+        age_ms = duration_ms(message.history_age_max, field, limits.POLICY_HISTORY_AGE_MS_MIN, limits.EXPIRY_MS_MAX)
+    return RegionRule(
+        message.pattern,
+        _subjects(message.readers, f"{place}.readers") if has("readers") else None,
+        _subjects(message.writers, f"{place}.writers") if has("writers") else None,
+        _subjects(message.lockers, f"{place}.lockers") if has("lockers") else None,
+        not message.allows_unconditional if has("allows_unconditional") else None,
+        _LOCKS[requirement] if requirement else None,
+        message.history_revisions_max if has("history_revisions_max") else None,
+        age_ms,
+        ttl_ms,
+    )
+
+
+def _subjects(message: pb.Subjects, place: str) -> Subjects:
+    return parse_subjects(message.subjects, f"{place}.subjects")
+
+
+def encode(policy: Policy) -> pb.Policy:
+    """Give a policy's message; what holds anyway is not said."""
+    message = pb.Policy(rules=map(_encoded_rule, policy.rules))
+    if policy.administrators != Policy().administrators:
+        message.administrators.subjects.extend(policy.administrators.texts)
+    return message
+
+
+def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
+    message = pb.RegionRule(
+        pattern=rule.pattern,
+        readers=_encoded_subjects(rule.readers),
+        writers=_encoded_subjects(rule.writers),
+        lockers=_encoded_subjects(rule.lockers),
+        allows_unconditional=None if rule.needs_precondition is None else not rule.needs_precondition,
+        history_revisions_max=rule.history_revisions_max,
+        history_age_max=_duration(rule.history_age_ms_max),
+        default_ttl=_duration(rule.default_ttl_ms),
+    )
+    if rule.lock_policy is not None:
+        message.lock_requirement = _REQUIREMENTS[rule.lock_policy]
+    return message
+
+
+def _encoded_subjects(subjects: Subjects | None) -> pb.Subjects | None:
+    return None if subjects is None else pb.Subjects(subjects=subjects.texts)
+
+
+def _duration(ms: int | None) -> Duration | None:
+    if ms is None:
+        return None
+    duration = Duration()
+    duration.FromMilliseconds(ms)
+    return duration
+
+
+def encode_version(version: PolicyVersion) -> pb.PolicyRecord:
+    """Give which policy it is."""
+    message = pb.PolicyRecord(number=version.number, author=version.author, reason=version.reason)
+    if version.number:
+        message.set_time.CopyFrom(timestamp(version.time_ms))
+    return message
+
+
+def decode_verb(verb: pb.Verb.ValueType, field: str) -> Verb:
+    """Give a verb, or refuse it."""
+    if not verb:
+        raise InvalidRequest("FIELD_REQUIRED", field, "what would be done there")
+    found = _VERBS.get(verb)
+    if found is None:
+        raise InvalidRequest("FIELD_INVALID", field, "not a verb that this server knows")
+    return found
+
+
+def encode_decision(decision: Decision) -> pb.AccessDecision.ValueType:
+    """Give a decision's value."""
+    return _DECISIONS[decision]
