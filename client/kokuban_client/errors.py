@@ -641,6 +641,12 @@ class TooManyRequests(Unavailable):
     REASON = "TOO_MANY_REQUESTS"
 
 
+class PrincipalLimitReached(Unavailable):
+    """This agent has as much in hand, or writes as fast, as one agent may. `facts` names `what` and the `limit`."""
+
+    REASON = "PRINCIPAL_LIMIT_REACHED"
+
+
 class StoreUnavailable(Unavailable):
     """The store does not answer or has no quorum. Nothing was written."""
 

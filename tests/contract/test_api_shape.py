@@ -24,7 +24,7 @@ ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
 VERBS_OF_THE_BOARD = ("Get", "BatchGet", "List", "Watch", "Commit", "Compact", "Check", "Create")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
-DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "wait", "waited", "hold_max"}
+DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "retry_delay", "wait", "waited", "hold_max"}
 
 
 def methods(api: Files) -> Iterator[tuple[str, Method]]:

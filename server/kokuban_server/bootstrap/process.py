@@ -46,6 +46,7 @@ from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.usage import PrincipalLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -116,6 +117,12 @@ class Server:
             self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,
+            principal_limits=PrincipalLimits(
+                settings.principal_calls_max,
+                settings.principal_streams_max,
+                settings.principal_writes_per_s_max,
+                settings.principal_writes_burst_max,
+            ),
             with_reflection=settings.reflection,
         )
         self._follow = callers.follow if callers is not None else None

@@ -529,6 +529,21 @@ class TooManyRequests(Refusal):
 
 
 @dataclass(eq=False)
+class PrincipalLimitReached(Refusal):
+    """The caller's agent has as much in hand, or writes as fast, as one agent may; nothing was done."""
+
+    what: str
+    limit: int
+    retry_ms: int
+    """When there is room again; a guess, except for writes."""
+    reason = "PRINCIPAL_LIMIT_REACHED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"what": self.what, "limit": str(self.limit)}
+
+
+@dataclass(eq=False)
 class StoreFull(Refusal):
     """The store has no room for what this would write; reads still work."""
 

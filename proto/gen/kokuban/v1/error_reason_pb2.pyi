@@ -288,6 +288,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
     ERROR_REASON_BOARD_EXISTS: _ErrorReason.ValueType  # 68
     """ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
+    ERROR_REASON_PRINCIPAL_LIMIT_REACHED: _ErrorReason.ValueType  # 200
+    """RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
+    as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
+    for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
+    limit. Example: `what` = `writes`, `limit` = `100`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -561,4 +567,10 @@ ERROR_REASON_CREDENTIAL_EXPIRED: ErrorReason.ValueType  # 67
 """UNAUTHENTICATED. The credential was good and its time is over; streams that it opened end with this too. Get a new one."""
 ERROR_REASON_BOARD_EXISTS: ErrorReason.ValueType  # 68
 """ALREADY_EXISTS. There is a board of this id. Metadata: board. Example: `board` = `launch`."""
+ERROR_REASON_PRINCIPAL_LIMIT_REACHED: ErrorReason.ValueType  # 200
+"""RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
+as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
+for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
+limit. Example: `what` = `writes`, `limit` = `100`.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
