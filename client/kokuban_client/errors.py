@@ -635,6 +635,12 @@ class StoreFull(Refused):
     REASON = "STORE_FULL"
 
 
+class BoardFull(Refused):
+    """The board takes about as much of the store as it may. Reads, deletes and releases still work."""
+
+    REASON = "BOARD_FULL"
+
+
 class TooManyRequests(Unavailable):
     """The server has as many calls in hand as it takes. Nothing was done."""
 

@@ -166,6 +166,17 @@ class Settings(BaseSettings):
     principal_writes_burst_max: int = Field(
         default=0, ge=0, description="writes that an agent may make at once after a pause; 0 for those of one second"
     )
+    board_bytes_max: int = Field(
+        default=0,
+        ge=0,
+        description="what a board's entries and their history may take of the store, about; 0 for no limit",
+    )
+    board_census_interval_s: float = Field(
+        default=300.0,
+        ge=0.05,
+        le=86_400,
+        description="how often what boards take is counted, in seconds, if it is limited",
+    )
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="how log lines look; auto is text on a terminal and JSON elsewhere"
     )

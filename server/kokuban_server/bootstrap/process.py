@@ -17,6 +17,8 @@ import structlog
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
+from kokuban_server.app.board_census import BoardCensus
+from kokuban_server.app.board_sizes import BoardSizes
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
@@ -100,7 +102,11 @@ class Server:
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
         guards = LockGuards(self._mirror, access, time)
-        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror)
+        self._sizes = self._census = None
+        if settings.board_bytes_max:
+            self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
+            self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
+        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests)
@@ -143,6 +149,11 @@ class Server:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
         ]
+        if self._sizes is not None and self._census is not None:
+            self._background += [
+                asyncio.create_task(_kept_going(self._sizes.follow, "board sizes"), name="board-sizes"),
+                asyncio.create_task(self._census.run(), name="board-census"),
+            ]
         if self._follow is not None:
             self._background += [
                 asyncio.create_task(_kept_going(self._follow, "credentials"), name="credentials"),

@@ -544,6 +544,22 @@ class PrincipalLimitReached(Refusal):
 
 
 @dataclass(eq=False)
+class BoardFull(Refusal):
+    """The board takes as much of the store as it may; what was asked would put more, and nothing was done."""
+
+    board: str
+    limit: int
+    actual: int
+    retry_ms: int
+    """When the board will have been counted anew."""
+    reason = "BOARD_FULL"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"board": self.board, "limit": str(self.limit), "actual": str(self.actual)}
+
+
+@dataclass(eq=False)
 class StoreFull(Refusal):
     """The store has no room for what this would write; reads still work."""
 

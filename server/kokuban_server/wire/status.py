@@ -11,7 +11,7 @@ from grpc import StatusCode
 
 from kokuban.v1 import lock_pb2
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import Deadlock, InvalidRequest, PrincipalLimitReached, Unauthenticated
+from kokuban_server.core.refusals import BoardFull, Deadlock, InvalidRequest, PrincipalLimitReached, Unauthenticated
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -83,6 +83,7 @@ CODE_BY_REASON: Final[dict[str, StatusCode]] = {
     "RESPONSE_TOO_LARGE": StatusCode.RESOURCE_EXHAUSTED,
     "TOO_MANY_REQUESTS": StatusCode.RESOURCE_EXHAUSTED,
     "PRINCIPAL_LIMIT_REACHED": StatusCode.RESOURCE_EXHAUSTED,
+    "BOARD_FULL": StatusCode.RESOURCE_EXHAUSTED,
     "STORE_FULL": StatusCode.RESOURCE_EXHAUSTED,
     "STORE_UNAVAILABLE": StatusCode.UNAVAILABLE,
     "OUTCOME_UNKNOWN": StatusCode.UNAVAILABLE,
@@ -129,8 +130,11 @@ def metadata_of(refusal: Refusal) -> dict[str, str]:
 
 def retry_delay_of(refusal: Refusal) -> Duration | None:
     """Give after how long a second try makes sense, or nothing where waiting does not help."""
-    delay_ms = refusal.retry_ms if isinstance(refusal, PrincipalLimitReached) else RETRY_AFTER_MS.get(refusal.reason)
-    if delay_ms is None:
+    if isinstance(refusal, PrincipalLimitReached | BoardFull):
+        delay_ms = refusal.retry_ms
+    elif refusal.reason in RETRY_AFTER_MS:
+        delay_ms = RETRY_AFTER_MS[refusal.reason]
+    else:
         return None
     delay = Duration()
     delay.FromMilliseconds(delay_ms)
