@@ -653,10 +653,22 @@ class StoreFull(Refused):
     REASON = "STORE_FULL"
 
 
+class BoardFull(Refused):
+    """The board takes about as much of the store as it may. Reads, deletes and releases still work."""
+
+    REASON = "BOARD_FULL"
+
+
 class TooManyRequests(Unavailable):
     """The server has as many calls in hand as it takes. Nothing was done."""
 
     REASON = "TOO_MANY_REQUESTS"
+
+
+class PrincipalLimitReached(Unavailable):
+    """This agent has as much in hand, or writes as fast, as one agent may. `facts` names `what` and the `limit`."""
+
+    REASON = "PRINCIPAL_LIMIT_REACHED"
 
 
 class StoreUnavailable(Unavailable):

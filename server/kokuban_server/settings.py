@@ -143,6 +143,33 @@ class Settings(BaseSettings):
     )
     unary_calls_max: int = Field(default=4096, ge=1, description="unary calls in hand at once; more are refused")
     streams_max: int = Field(default=10_000, ge=1, description="streams open at once; more are refused")
+    principal_calls_max: int = Field(
+        default=1024,
+        ge=1,
+        description="unary calls, and commits of streams, that one agent may have in hand at a server",
+    )
+    principal_streams_max: int = Field(
+        default=1024,
+        ge=1,
+        description="streams that one agent may have open at a server; as many more that keep sessions alive",
+    )
+    principal_writes_per_s_max: int = Field(
+        default=0, ge=0, description="writes a second of one agent at a server; 0 for no limit"
+    )
+    principal_writes_burst_max: int = Field(
+        default=0, ge=0, description="writes that an agent may make at once after a pause; 0 for those of one second"
+    )
+    board_bytes_max: int = Field(
+        default=0,
+        ge=0,
+        description="what a board's entries and their history may take of the store, about; 0 for no limit",
+    )
+    board_census_interval_s: float = Field(
+        default=300.0,
+        ge=0.05,
+        le=86_400,
+        description="how often what boards take is counted, in seconds, if it is limited",
+    )
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="how log lines look; auto is text on a terminal and JSON elsewhere"
     )

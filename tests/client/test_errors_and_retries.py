@@ -152,6 +152,7 @@ def test_an_error_survives_the_way_between_processes() -> None:
 
 REPEATED = {
     "TOO_MANY_REQUESTS",
+    "PRINCIPAL_LIMIT_REACHED",
     "STORE_UNAVAILABLE",
     "SERVER_DRAINING",
     "OUTCOME_UNKNOWN",

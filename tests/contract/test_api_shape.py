@@ -36,7 +36,17 @@ VERBS_OF_THE_BOARD = (
     "Explain",
 )
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
-DURATIONS = {"ttl", "heartbeat_age", "lock_delay", "wait", "waited", "hold_max", "history_age_max", "default_ttl"}
+DURATIONS = {
+    "ttl",
+    "heartbeat_age",
+    "lock_delay",
+    "retry_delay",
+    "wait",
+    "waited",
+    "hold_max",
+    "history_age_max",
+    "default_ttl",
+}
 
 
 def methods(api: Files) -> Iterator[tuple[str, Method]]:

@@ -284,9 +284,10 @@ def test_keys_of_different_kinds_never_meet(
         keys.board(tenant, board),
         keys.owner(path),
         keys.mark(time_ms),
+        keys.size(keys.board_prefix(tenant, board)),
         keys.SECRET,
     ]
-    kinds = [keys.HEAD, keys.HISTORY, keys.OPERATION, keys.DUE, keys.BOARD, keys.OWNER, keys.MARK, b"s/"]
+    kinds = [keys.HEAD, keys.HISTORY, keys.OPERATION, keys.DUE, keys.BOARD, keys.OWNER, keys.MARK, keys.SIZE, b"s/"]
     for made, kind in zip(of_each_kind, kinds, strict=True):
         assert [made.startswith(other) for other in kinds] == [kind == other for other in kinds]
     for left, right in permutations(of_each_kind, 2):

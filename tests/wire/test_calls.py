@@ -33,6 +33,7 @@ from kokuban_server.wire.gathering import Gathering
 from kokuban_server.wire.rpc import Call
 from kokuban_server.wire.server import UnruledMethodError
 from kokuban_server.wire.services import BoardService
+from kokuban_server.wire.usage import PrincipalLimits, Usages
 from tests.wire.calls import HeldStore, acquire_request, commit_request, increment, put, refusal_of, refused, until
 from tests.wire.test_bad_input import BOARD, FULL, call, check
 
@@ -466,7 +467,8 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
             yield commit_pb2.CommitStreamRequest(commit=commit_request(increment("n"))).SerializeToString()
 
     principal = Principal("dev", "writer-1", frozenset({Role.MEMBER}), is_development=True)
-    caller = Call(principal, asyncio.get_running_loop().time() + 100, "", asyncio.Event(), Gathering())
+    usage = Usages(PrincipalLimits(1_000, 1_000)).of(principal)
+    caller = Call(principal, asyncio.get_running_loop().time() + 100, "", asyncio.Event(), Gathering(), usage)
     answers = service.commit_stream(endless(), caller)
     await anext(answers)
     for _ in range(5_000):

@@ -162,10 +162,11 @@ class Watch:
         else:
             self._ended = True
             raise error
-        if self._patience_left_s() <= 0:
+        wait_s = delay_s(error, self._failures)
+        if self._patience_left_s() <= wait_s:
             self._ended = True
             raise error
-        _channel.pause(delay_s(error, self._failures))
+        _channel.pause(wait_s)
 
     def _end_closed(self) -> NoReturn:
         self._ended = True

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kokuban_server.app.access import Access
+    from kokuban_server.app.board_sizes import BoardSizes
     from kokuban_server.app.boards import Board
     from kokuban_server.app.heads import Heads
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
@@ -118,6 +119,16 @@ class _Attempt:
         named = [step.target for step in self.steps]
         return named + [belief.target for belief in self.beliefs] if self.beliefs else named
 
+    @property
+    def board_prefix(self) -> bytes:
+        """What the board's keys have in common."""
+        return keys.board_prefix(self.principal.tenant, self.request.board)
+
+    @property
+    def puts(self) -> bool:
+        """Whether it does more than delete and release."""
+        return not all(isinstance(step.mutation, Delete) for step in self.steps)
+
 
 class Commits:
     """Plans commits on what is known, has the store judge them, and plans again where it was wrong."""
@@ -131,6 +142,7 @@ class Commits:
         request_ids: RequestIds,
         locks: LockGuards,
         mirror: LockMirror,
+        sizes: BoardSizes | None = None,
     ) -> None:
         self._store = store
         self._access = access
@@ -139,6 +151,7 @@ class Commits:
         self._request_ids = request_ids
         self._locks = locks
         self._mirror = mirror
+        self._sizes = sizes
         self._folds: dict[bytes, _Fold] = {}
 
     async def commit(self, principal: Principal, request: CommitRequest, deadline: float) -> Committed:
@@ -149,6 +162,8 @@ class Commits:
         """
         board = await self._access.enter(principal, request.board, deadline)
         await self._locks.stand(deadline)
+        if self._sizes is not None:
+            await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
         try:
             if (
@@ -376,6 +391,8 @@ class Commits:
                 "what the commit would store is too large",
                 {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
             )
+        if self._sizes is not None and any(attempt.puts for attempt in attempts):
+            self._sizes.admit(attempts[0].board_prefix, attempts[0].board.id, change)
         return change
 
     def _releases(self, attempt: _Attempt) -> list[DeleteKey]:
@@ -394,21 +411,27 @@ class Commits:
         """
         pause_s = 0.01
         deadline = min([attempt.deadline for attempt in attempts])
-        while True:
-            left = left_s(deadline)
-            try:
-                revision = await self._store.commit(change, left)
-            except CommitRefused:
-                return None
-            except OutcomeUnknown:
-                for attempt in attempts:
-                    attempt.in_doubt = True
-                if left_s(deadline) <= pause_s:
-                    raise
-                await asyncio.sleep(pause_s)
-                pause_s = min(1.0, pause_s * 2)
-            else:
-                return revision
+        sizes, revision = self._sizes, None
+        growth = sizes.begin(attempts[0].board_prefix, change) if sizes is not None else 0
+        try:
+            while True:
+                left = left_s(deadline)
+                try:
+                    revision = await self._store.commit(change, left)
+                except CommitRefused:
+                    return None
+                except OutcomeUnknown:
+                    for attempt in attempts:
+                        attempt.in_doubt = True
+                    if left_s(deadline) <= pause_s:
+                        raise
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(1.0, pause_s * 2)
+                else:
+                    return revision
+        finally:
+            if sizes is not None:
+                sizes.end(attempts[0].board_prefix, growth, revision)
 
     def _learn(self, planned: Plan, revision: int) -> None:
         for head, record in planned.states:

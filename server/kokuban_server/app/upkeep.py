@@ -1,16 +1,15 @@
 """Background work: what has expired is buried, what is dead or deleted removed, history bounded. One server does it at a time.
 
-Ownership is a record on a lease. It only spares work: everything done here is guarded, so it is safe when two servers
-believe they own it.
+Everything done here is guarded, so it is safe when two servers believe they own the work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.commits import puts_of
+from kokuban_server.app.ownership import Ownership
 from kokuban_server.app.purges import Purges
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, DeleteRange, Put
@@ -18,8 +17,8 @@ from kokuban_server.core.commit import Moment, plan_expiry
 from kokuban_server.core.entry import Act, Current, EntryState
 from kokuban_server.core.policy import NO_POLICY
 from kokuban_server.core.refusals import StoreFull, StoreUnavailable
-from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
-from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark, encode_owner
+from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import RegionRules
     from kokuban_server.ports.board_store import BoardStore, Record
 
-_OWNER_LEASE_MS = 15_000
 _CALL_S = 10.0
 _SWEPT_AT_ONCE = 64
 _WALKED_AT_ONCE = 256
@@ -57,13 +55,12 @@ class Upkeep:
         self._store = store
         self._boards = boards
         self._time = time
-        self._server_id = server_id
+        self._ownership = Ownership(store, "upkeep", server_id)
         self._report = report
         self._interval_s = interval_s
         self._window_ms = request_id_window_ms
         self._store_history_ms = store_history_ms
         self._purges = Purges(store, time)
-        self._lease: int | None = None
         self._next_mark_ms = 0
         self._history_after = b""
         self._newer = (b"", 0)
@@ -76,7 +73,7 @@ class Upkeep:
         try:
             while True:
                 try:
-                    if await self._own():
+                    if await self._ownership.hold():
                         await self.sweep()
                     told = ""
                 except StoreUnavailable:
@@ -87,34 +84,7 @@ class Upkeep:
                     told = str(fault)
                 await asyncio.sleep(self._interval_s)
         finally:
-            await self._disown()
-
-    async def _own(self) -> bool:
-        """Say whether this server does the work: it holds the record's lease, or takes it if nobody does."""
-        if self._lease is not None:
-            try:
-                await self._store.renew_lease(self._lease, _CALL_S)
-            except LeaseLost:
-                self._lease = None
-            else:
-                return True
-        key = keys.owner("upkeep")
-        if (await self._store.read([key], STRONG, _CALL_S)).records[0] is not None:
-            return False
-        lease = await self._store.grant_lease(_OWNER_LEASE_MS, _CALL_S)
-        try:
-            put = Put(key, encode_owner(self._server_id), lease.id)
-            await self._store.commit(ChangeSet((Absent(key),), (put,)), _CALL_S)
-        except (CommitRefused, LeaseLost):
-            await self._store.revoke_lease(lease.id, _CALL_S)
-            return False
-        self._lease = lease.id
-        return True
-
-    async def _disown(self) -> None:
-        if self._lease is not None:
-            with contextlib.suppress(Exception):  # it lapses by itself
-                await self._store.revoke_lease(self._lease, 1.0)
+            await self._ownership.let_go()
 
     async def sweep(self) -> None:
         """Do one turn of everything that is due.

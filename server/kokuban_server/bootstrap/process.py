@@ -18,6 +18,8 @@ from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
 from kokuban_server.app.board_administration import BoardAdministration
+from kokuban_server.app.board_census import BoardCensus
+from kokuban_server.app.board_sizes import BoardSizes
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
@@ -47,6 +49,7 @@ from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.usage import PrincipalLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,7 +106,11 @@ class Server:
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
         guards = LockGuards(self._mirror, access, time)
-        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror)
+        self._sizes = self._census = None
+        if settings.board_bytes_max:
+            self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
+            self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
+        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests)
@@ -121,6 +128,12 @@ class Server:
             self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,
+            principal_limits=PrincipalLimits(
+                settings.principal_calls_max,
+                settings.principal_streams_max,
+                settings.principal_writes_per_s_max,
+                settings.principal_writes_burst_max,
+            ),
             with_reflection=settings.reflection,
         )
         self._follow = callers.follow if callers is not None else None
@@ -141,6 +154,11 @@ class Server:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
         ]
+        if self._sizes is not None and self._census is not None:
+            self._background += [
+                asyncio.create_task(_kept_going(self._sizes.follow, "board sizes"), name="board-sizes"),
+                asyncio.create_task(self._census.run(), name="board-census"),
+            ]
         if self._follow is not None:
             self._background += [
                 asyncio.create_task(_kept_going(self._follow, "credentials"), name="credentials"),

@@ -21,6 +21,7 @@ OWNER: Final = b"w/"  # which server does a piece of background work
 MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
+SIZE: Final = b"z/"  # what a board takes, as it was last counted
 AUDIT: Final = b"u/"  # acts that somebody may have to answer for
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
@@ -181,6 +182,11 @@ def mark(time_ms: int) -> bytes:
 def board_prefix(tenant: str, board_id: str) -> bytes:
     """Give what is common to the keys of a board's sessions and locks, behind what says which they are."""
     return join(tenant.encode(), board_id.encode())
+
+
+def size(board_prefix_key: bytes) -> bytes:
+    """Give the key of the record of what a board takes. `board_prefix_key` comes from `board_prefix`."""
+    return SIZE + board_prefix_key
 
 
 def on_board(kind: bytes, board_prefix_key: bytes, name: str) -> bytes:

@@ -569,6 +569,37 @@ class TooManyRequests(Refusal):
 
 
 @dataclass(eq=False)
+class PrincipalLimitReached(Refusal):
+    """The caller's agent has as much in hand, or writes as fast, as one agent may; nothing was done."""
+
+    what: str
+    limit: int
+    retry_ms: int
+    """When there is room again; a guess, except for writes."""
+    reason = "PRINCIPAL_LIMIT_REACHED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"what": self.what, "limit": str(self.limit)}
+
+
+@dataclass(eq=False)
+class BoardFull(Refusal):
+    """The board takes as much of the store as it may; what was asked would put more, and nothing was done."""
+
+    board: str
+    limit: int
+    actual: int
+    retry_ms: int
+    """When the board will have been counted anew."""
+    reason = "BOARD_FULL"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"board": self.board, "limit": str(self.limit), "actual": str(self.actual)}
+
+
+@dataclass(eq=False)
 class StoreFull(Refusal):
     """The store has no room for what this would write; reads still work."""
 

@@ -120,3 +120,17 @@ def decode_mark(key: bytes, raw: bytes) -> tuple[int, int]:
     except DecodeError as error:
         raise StoreCorrupt(key, f"not a compaction mark: {error}") from error
     return message.time_ms, message.revision
+
+
+def encode_board_size(size_bytes: int, revision: int) -> bytes:
+    """Give the stored form of what a board takes."""
+    return pb.BoardSizeRecord(size_bytes=size_bytes, revision=revision).SerializeToString()
+
+
+def decode_board_size(key: bytes, raw: bytes) -> tuple[int, int]:
+    """Read what a board took when it was last counted: its bytes, and the revision at which the count began."""
+    try:
+        message = pb.BoardSizeRecord.FromString(raw)
+    except DecodeError as error:
+        raise StoreCorrupt(key, f"not a board's size: {error}") from error
+    return message.size_bytes, message.revision

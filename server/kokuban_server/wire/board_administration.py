@@ -33,12 +33,12 @@ class BoardMethods:
     def methods(self) -> dict[str, Method]:
         """Every method by its name in the proto."""
         return {
-            "CreateBoard": UnaryMethod(self.create_board),
+            "CreateBoard": UnaryMethod(self.create_board, writes=True),
             "GetBoard": UnaryMethod(self.get_board),
             "ListBoards": UnaryMethod(self.list_boards),
             "DeleteBoard": UnaryMethod(self.delete_board),
             "GetPolicy": UnaryMethod(self.get_policy),
-            "SetPolicy": UnaryMethod(self.set_policy),
+            "SetPolicy": UnaryMethod(self.set_policy, writes=True),
             "ExplainAccess": UnaryMethod(self.explain_access),
         }
 

@@ -37,8 +37,8 @@ class SessionService:
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
         return {
-            "OpenSession": UnaryMethod(self.open_session),
-            "KeepAlive": StreamMethod(self.keep_alive),
+            "OpenSession": UnaryMethod(self.open_session, writes=True),
+            "KeepAlive": StreamMethod(self.keep_alive, keeps_alive=True),
             "CloseSession": UnaryMethod(self.close_session),
             "ListSessions": UnaryMethod(self.list_sessions),
         }
@@ -100,12 +100,12 @@ class LockService:
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
         return {
-            "AcquireLock": ServerStreamMethod(self.acquire_lock),
-            "ClaimEntry": UnaryMethod(self.claim_entry),
-            "DowngradeLock": UnaryMethod(self.downgrade_lock),
+            "AcquireLock": ServerStreamMethod(self.acquire_lock, writes=True),
+            "ClaimEntry": UnaryMethod(self.claim_entry, writes=True),
+            "DowngradeLock": UnaryMethod(self.downgrade_lock, writes=True),
             "ReleaseLock": UnaryMethod(self.release_lock),
             "ListLocks": UnaryMethod(self.list_locks),
-            "BreakLock": UnaryMethod(self.break_lock),
+            "BreakLock": UnaryMethod(self.break_lock, writes=True),
         }
 
     async def acquire_lock(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:

@@ -19,12 +19,14 @@ from kokuban_server.core import limits
 from kokuban_server.core.refusals import DeadlineTooShort, Refusal, ServerDraining, StoreCorrupt, TooManyRequests
 from kokuban_server.wire.gathering import Gathering
 from kokuban_server.wire.status import message_of, status_of
+from kokuban_server.wire.usage import Usages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 
     from kokuban_server.core.access import Principal
     from kokuban_server.wire.identity import Identity
+    from kokuban_server.wire.usage import PrincipalLimits, Usage
 
 _log = structlog.get_logger()
 _MOMENT_S = 0.05
@@ -44,24 +46,32 @@ class Call(NamedTuple):
     """Set when the server is about to stop."""
     gathering: Gathering
     """Where commits of a stream join those that arrive at the same time."""
+    usage: Usage
+    """What the principal's agent has in hand."""
 
 
 class UnaryMethod(NamedTuple):
     """A method that takes one message and gives one."""
 
     handler: Callable[[bytes, Call], Awaitable[bytes]]
+    writes: bool = False
+    """It is one of the writes of which an agent may make only so many a second."""
 
 
 class ServerStreamMethod(NamedTuple):
     """A method that takes one message and gives many."""
 
     handler: Callable[[bytes, Call], AsyncGenerator[bytes, None]]
+    writes: bool = False
+    """As of a unary method."""
 
 
 class StreamMethod(NamedTuple):
     """A method that takes many messages and gives many."""
 
     handler: Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
+    keeps_alive: bool = False
+    """It is counted apart from an agent's other streams."""
 
 
 Method = UnaryMethod | ServerStreamMethod | StreamMethod
@@ -95,8 +105,9 @@ class _OpenStream:
 class Calls:
     """Wraps methods for grpc, and counts the calls in hand."""
 
-    def __init__(self, identity: Identity, unary_max: int, streams_max: int) -> None:
+    def __init__(self, identity: Identity, unary_max: int, streams_max: int, principal_limits: PrincipalLimits) -> None:
         self._identity = identity
+        self._usages = Usages(principal_limits)
         self._unary_left = unary_max
         self._streams_left = streams_max
         self._left_max = unary_max + streams_max
@@ -109,19 +120,25 @@ class Calls:
     def wrap(self, name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         """Give the method as grpc wants it. `name` is for the log."""
         if isinstance(method, UnaryMethod):
-            return grpc.unary_unary_rpc_method_handler(self._unary(name, method.handler))
+            return grpc.unary_unary_rpc_method_handler(self._unary(name, method))
         if isinstance(method, ServerStreamMethod):
-            return grpc.unary_stream_rpc_method_handler(self._server_stream(name, method.handler))
-        return grpc.stream_stream_rpc_method_handler(self._stream(name, method.handler))
+            return grpc.unary_stream_rpc_method_handler(self._server_stream(name, method))
+        return grpc.stream_stream_rpc_method_handler(self._stream(name, method))
 
-    def _unary(self, name: str, handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Any:  # noqa: ANN401 - as grpc types it
+    def _unary(self, name: str, method: UnaryMethod) -> Any:  # noqa: ANN401 - as grpc types it
+        handler, writes = method
+
         async def unary(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             if self.draining.is_set() or self._unary_left <= 0:
                 await self._turn_away(context)
             self._unary_left -= 1
             try:
                 await self._gathering.begin()
-                return await handler(request, self._call(context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX))
+                call = self._call(context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX)
+                with call.usage.calls:
+                    if writes:
+                        call.usage.write()
+                    return await handler(request, call)
             except Refusal as refusal:
                 answer = refusal
             except Exception as fault:  # noqa: BLE001 - the outermost layer: no fault's text leaves the server
@@ -133,15 +150,19 @@ class Calls:
 
         return unary
 
-    def _server_stream(self, name: str, handler: Callable[[bytes, Call], AsyncGenerator[bytes, None]]) -> Any:  # noqa: ANN401 - as above
+    def _server_stream(self, name: str, method: ServerStreamMethod) -> Any:  # noqa: ANN401 - as above
+        handler, writes = method
+
         async def server_stream(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-            await self._send(name, context, lambda call: handler(request, call))
+            await self._send(name, context, lambda call: handler(request, call), writes=writes)
 
         return server_stream
 
-    def _stream(self, name: str, handler: Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]) -> Any:  # noqa: ANN401 - as above
+    def _stream(self, name: str, method: StreamMethod) -> Any:  # noqa: ANN401 - as above
+        handler, keeps_alive = method
+
         async def stream(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-            await self._send(name, context, lambda call: handler(requests, call))
+            await self._send(name, context, lambda call: handler(requests, call), keeps_alive=keeps_alive)
 
         return stream
 
@@ -150,6 +171,9 @@ class Calls:
         name: str,
         context: grpc.aio.ServicerContext[bytes, bytes],
         begin: Callable[[Call], AsyncGenerator[bytes, None]],
+        *,
+        writes: bool = False,
+        keeps_alive: bool = False,
     ) -> None:
         """Write what the handler gives, from this one task only."""
         if self.draining.is_set() or self._streams_left <= 0:
@@ -159,12 +183,16 @@ class Calls:
         try:
             call = self._call(context, math.inf, math.inf)  # a stream lives as long as its client wants
             self._open_streams[stream] = call.principal
-            responses = begin(call)
-            try:
-                async for response in responses:
-                    await context.write(response)
-            finally:
-                await responses.aclose()
+            usage = call.usage
+            with usage.keep_alives if keeps_alive else usage.streams:
+                if writes:
+                    usage.write()
+                responses = begin(call)
+                try:
+                    async for response in responses:
+                        await context.write(response)
+                finally:
+                    await responses.aclose()
         except Refusal as refusal:
             answer = refusal
         except asyncio.CancelledError:
@@ -199,7 +227,8 @@ class Calls:
         if left_s <= 0:
             raise DeadlineTooShort
         deadline = asyncio.get_running_loop().time() + left_s
-        return Call(principal, deadline, _traceparent(metadata), self.draining, self._gathering)
+        usage = self._usages.of(principal)
+        return Call(principal, deadline, _traceparent(metadata), self.draining, self._gathering, usage)
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self._turned_away += 1

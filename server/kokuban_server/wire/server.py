@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import ServiceDescriptor
 
     from kokuban_server.wire.identity import Identity
+    from kokuban_server.wire.usage import PrincipalLimits
 
 RULES: Final[dict[str, str]] = {
     "kokuban.v1.BoardService.Commit": "regions",
@@ -89,9 +90,10 @@ class WireServer:
         *,
         unary_max: int,
         streams_max: int,
+        principal_limits: PrincipalLimits,
         with_reflection: bool,
     ) -> None:
-        self._calls = Calls(identity, unary_max, streams_max)
+        self._calls = Calls(identity, unary_max, streams_max, principal_limits)
         self._on_drain = on_drain
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()

@@ -17,7 +17,7 @@ from kokuban_server.wire import decode, encode
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
-from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of
+from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of, retry_delay_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -59,7 +59,7 @@ class BoardService:
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
         return {
-            "Commit": UnaryMethod(self.commit),
+            "Commit": UnaryMethod(self.commit, writes=True),
             "CommitStream": StreamMethod(self.commit_stream),
             "GetEntry": UnaryMethod(self.get_entry),
             "BatchGetEntries": UnaryMethod(self.batch_get_entries),
@@ -133,16 +133,19 @@ class BoardService:
         request_id = message.request_id
         deadline = of_one_act(call.deadline)
         try:
-            await call.gathering.begin()
-            answer = await self._commit(message, call, deadline)
+            with call.usage.calls:
+                call.usage.write()
+                try:
+                    await call.gathering.begin()
+                    answer = await self._commit(message, call, deadline)
+                finally:
+                    call.gathering.end()
         except Refusal as refusal:
             refused = refusal
         except Exception as fault:  # noqa: BLE001 - as at the outermost layer: the stream lives on
             refused = internal_fault("CommitStream", fault)
         else:
             return commit_pb2.CommitStreamResponse(request_id=request_id, committed=answer).SerializeToString()
-        finally:
-            call.gathering.end()
         code: int = CODE_BY_REASON[refused.reason].value[0]
         return commit_pb2.CommitStreamResponse(
             request_id=request_id,
@@ -151,6 +154,7 @@ class BoardService:
                 reason=error_reason_pb2.ErrorReason.Value(f"ERROR_REASON_{refused.reason}"),
                 message=message_of(refused),
                 metadata=metadata_of(refused),
+                retry_delay=retry_delay_of(refused),
             ),
         ).SerializeToString()
 

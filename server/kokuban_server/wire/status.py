@@ -11,7 +11,7 @@ from grpc import StatusCode
 
 from kokuban.v1 import lock_pb2
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import Deadlock, InvalidRequest, Unauthenticated
+from kokuban_server.core.refusals import BoardFull, Deadlock, InvalidRequest, PrincipalLimitReached, Unauthenticated
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -85,6 +85,8 @@ CODE_BY_REASON: Final[dict[str, StatusCode]] = {
     "WATCH_GAP": StatusCode.ABORTED,
     "RESPONSE_TOO_LARGE": StatusCode.RESOURCE_EXHAUSTED,
     "TOO_MANY_REQUESTS": StatusCode.RESOURCE_EXHAUSTED,
+    "PRINCIPAL_LIMIT_REACHED": StatusCode.RESOURCE_EXHAUSTED,
+    "BOARD_FULL": StatusCode.RESOURCE_EXHAUSTED,
     "STORE_FULL": StatusCode.RESOURCE_EXHAUSTED,
     "STORE_UNAVAILABLE": StatusCode.UNAVAILABLE,
     "OUTCOME_UNKNOWN": StatusCode.UNAVAILABLE,
@@ -102,7 +104,7 @@ RETRY_AFTER_MS: Final[dict[str, int]] = {
     "OUTCOME_UNKNOWN": 200,
     "SERVER_DRAINING": 100,
 }
-"""After how long a second try makes sense; goes out as `RetryInfo`."""
+"""After how long a second try makes sense, where the refusal does not say it itself."""
 
 _DETAIL_CHARACTERS_MAX: Final = 512
 _CYCLE_BYTES_MAX: Final = 3_000
@@ -129,6 +131,19 @@ def metadata_of(refusal: Refusal) -> dict[str, str]:
     }
 
 
+def retry_delay_of(refusal: Refusal) -> Duration | None:
+    """Give after how long a second try makes sense, or nothing where waiting does not help."""
+    if isinstance(refusal, PrincipalLimitReached | BoardFull):
+        delay_ms = refusal.retry_ms
+    elif refusal.reason in RETRY_AFTER_MS:
+        delay_ms = RETRY_AFTER_MS[refusal.reason]
+    else:
+        return None
+    delay = Duration()
+    delay.FromMilliseconds(delay_ms)
+    return delay
+
+
 def status_of(refusal: Refusal) -> status_pb2.Status:
     """Give the rich status: `ErrorInfo` always, `BadRequest` for fields, `RetryInfo` where waiting helps."""
     reason = refusal.reason
@@ -142,9 +157,8 @@ def status_of(refusal: Refusal) -> status_pb2.Status:
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(refusal, Deadlock):
         details.append(_cycle(refusal))
-    if reason in RETRY_AFTER_MS:
-        delay = Duration()
-        delay.FromMilliseconds(RETRY_AFTER_MS[reason])
+    delay = retry_delay_of(refusal)
+    if delay is not None:
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     packed = []
     for detail in details:

@@ -580,6 +580,7 @@ class Refusal(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     """code is the gRPC status code."""
     reason: _error_reason_pb2.ErrorReason.ValueType
@@ -590,6 +591,12 @@ class Refusal(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """metadata is the facts, named as documented at the reason."""
 
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """retry_delay is after how long a second try makes sense: what `RetryInfo` says in a status. Not set where waiting does not
+        help.
+        """
+
     def __init__(
         self,
         *,
@@ -597,10 +604,11 @@ class Refusal(_message.Message):
         reason: _error_reason_pb2.ErrorReason.ValueType = ...,
         message: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_delay", b"retry_delay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -300,6 +300,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED. The board's policy names its administrators, and the caller is none of them. Metadata: board. Example:
     `board` = `launch`.
     """
+    ERROR_REASON_PRINCIPAL_LIMIT_REACHED: _ErrorReason.ValueType  # 72
+    """RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
+    as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
+    for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
+    limit. Example: `what` = `writes`, `limit` = `100`.
+    """
+    ERROR_REASON_BOARD_FULL: _ErrorReason.ValueType  # 73
+    """RESOURCE_EXHAUSTED. The board takes about as much of the store as it may, and the commit would put more. Nothing was
+    written. Reads still work, and so do commits that only delete or release. A delete makes room when the board is counted
+    next, which is after the delay in `RetryInfo` at the latest, and more when the tombstone ends. Metadata: board, limit,
+    actual (bytes, about). Example: `board` = `launch`, `limit` = `1000000000`, `actual` = `999999000`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -584,5 +596,17 @@ Metadata: board. Example: `board` = `launch`.
 ERROR_REASON_NOT_ADMINISTRATOR: ErrorReason.ValueType  # 71
 """PERMISSION_DENIED. The board's policy names its administrators, and the caller is none of them. Metadata: board. Example:
 `board` = `launch`.
+"""
+ERROR_REASON_PRINCIPAL_LIMIT_REACHED: ErrorReason.ValueType  # 72
+"""RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
+as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
+for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
+limit. Example: `what` = `writes`, `limit` = `100`.
+"""
+ERROR_REASON_BOARD_FULL: ErrorReason.ValueType  # 73
+"""RESOURCE_EXHAUSTED. The board takes about as much of the store as it may, and the commit would put more. Nothing was
+written. Reads still work, and so do commits that only delete or release. A delete makes room when the board is counted
+next, which is after the delay in `RetryInfo` at the latest, and more when the tombstone ends. Metadata: board, limit,
+actual (bytes, about). Example: `board` = `launch`, `limit` = `1000000000`, `actual` = `999999000`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

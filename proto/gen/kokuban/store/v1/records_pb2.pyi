@@ -535,6 +535,32 @@ class CompactionMark(_message.Message):
 Global___CompactionMark: _TypeAlias = CompactionMark  # noqa: Y015
 
 @_typing.final
+class BoardSizeRecord(_message.Message):
+    """BoardSizeRecord is what a board took when it was last counted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """size_bytes is the keys and values of its entries' heads and histories."""
+    revision: _builtins.int
+    """revision is where the count began: what was put later may not be in it."""
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoardSizeRecord: _TypeAlias = BoardSizeRecord  # noqa: Y015
+
+@_typing.final
 class StoredLockTarget(_message.Message):
     """StoredLockTarget is a part of a board that a lock takes."""
 
