@@ -13,6 +13,7 @@ import pytest
 
 from kokuban.v1 import (
     admin_service_pb2,
+    audit_pb2,
     board_service_pb2,
     commit_pb2,
     error_reason_pb2,
@@ -91,6 +92,8 @@ def _requests(board: str) -> dict[str, Message]:
         "AdminService.CreateBoard": admin_service_pb2.CreateBoardRequest(board="new"),
         "AdminService.ListBoards": admin_service_pb2.ListBoardsRequest(),
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
+        "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
+        "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
     }
 
 
@@ -100,8 +103,16 @@ _WITHOUT_BOARD = {
     "AdminService.CreateBoard",
     "AdminService.ListBoards",
     "AdminService.Compact",
+    "AdminService.ListAuditRecords",
+    "AdminService.VerifyAudit",
 }
-_ROLES = {"AdminService.CreateBoard", "AdminService.Compact", "LockService.BreakLock"}
+_ROLES = {
+    "AdminService.CreateBoard",
+    "AdminService.Compact",
+    "AdminService.ListAuditRecords",
+    "AdminService.VerifyAudit",
+    "LockService.BreakLock",
+}
 
 
 class Caller(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys
@@ -39,8 +39,20 @@ class OpenRegion:
         return Target(key, keys.head(self.prefix, key.path), self.rules, self.generation)
 
 
+class Refused(Protocol):
+    """Takes note of an attempt that was refused, which its caller cannot notice."""
+
+    def __call__(self, principal: Principal, board: str, target: str, reason: str) -> None:
+        """Take note of what was tried: where, at what, and the reason of the refusal."""
+        ...
+
+
 class Access:
-    """Decides, for a principal the wire has identified, what may be opened."""
+    """Decides, for a principal the wire has identified, what may be opened.
+
+    Every refusal of access is made here, and `refused` is told of it: also where it is answered like something that is not
+    there, or as one thing missing among many.
+    """
 
     def __init__(
         self,
@@ -48,7 +60,9 @@ class Access:
         clock: Clock,
         development_boards: frozenset[str],
         lock_policies: LockPolicies = LockPolicies(),  # noqa: B008 - immutable
+        refused: Refused = lambda *_: None,
     ) -> None:
+        self._refused = refused
         self._store = store
         self._clock = clock
         self._development_boards = development_boards
@@ -57,15 +71,22 @@ class Access:
         self._readable: dict[tuple[Principal, str, Region], OpenRegion] = {}
         self._writable: dict[tuple[Principal, str, Region], OpenRegion] = {}
 
-    def require_role(self, principal: Principal, role: Role) -> None:
+    def require_role(self, principal: Principal, role: Role, board: str = "") -> None:
         """Raise `RoleRequired` unless the principal has the role."""
-        if role not in principal.roles:
-            raise RoleRequired(role.value)
+        self.require_one_of(principal, (role,), board)
 
-    def require_one_of(self, principal: Principal, roles: Sequence[Role]) -> None:
+    def require_one_of(self, principal: Principal, roles: Sequence[Role], board: str = "") -> None:
         """Raise `RoleRequired`, which names the first, unless the principal has one of the roles."""
         if principal.roles.isdisjoint(roles):
-            raise RoleRequired(roles[0].value)
+            refusal = RoleRequired(roles[0].value)
+            self._refused(principal, board, f"role {refusal.role}", refusal.reason)
+            raise refusal
+
+    def require_named(self, principal: Principal, board: str) -> None:
+        """Raise `NotFound` for a board that the principal's credential does not name."""
+        if not principal.boards.includes(board):
+            self._refused(principal, board, "", NotFound.reason)
+            raise NotFound
 
     async def enter(self, principal: Principal, board: str, deadline: float) -> None:
         """Raise `NotFound` unless there is such a board for the principal.
@@ -80,8 +101,7 @@ class Access:
         deadline_s = left_s(deadline)
         key = keys.board(*name)
         cut = await self._store.read([key], STRONG, deadline_s)
-        if not is_named:
-            raise NotFound
+        self.require_named(principal, board)
         if cut.records[0] is None:
             if not principal.is_development or board not in self._development_boards:
                 raise NotFound
@@ -90,11 +110,12 @@ class Access:
                 await self._store.commit(ChangeSet((Absent(key),), (Put(key, record),)), deadline_s)
         self._known_boards.add(name)
 
-    def open(self, principal: Principal, board: str, region: Region, verb: Verb) -> OpenRegion:
+    def open(self, principal: Principal, board: str, region: Region, verb: Verb, *, noted: bool = True) -> OpenRegion:
         """Give the region for reading, writing or locking.
 
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
-        it may be read but not written. The board must have been entered.
+        it may be read but not written. The board must have been entered. Not `noted` is a refusal of what the caller did not
+        ask for: for instance a region that somebody else's lock names.
         """
         opened_before = self._readable if verb is Verb.READ else self._writable  # who may write may lock
         known = opened_before.get((principal, board, region))
@@ -102,8 +123,12 @@ class Access:
             return known
         decision = decide(principal, region, verb)
         if decision is Decision.HIDDEN:
+            if noted:
+                self._refused(principal, board, str(region), NotFound.reason)
             raise NotFound
         if decision is Decision.FORBIDDEN:
+            if noted:
+                self._refused(principal, board, str(region), WriteForbidden.reason)
             raise WriteForbidden(str(region))
         prefix = keys.region_prefix(principal.tenant, board, region)
         rules = replace(rules_of(region), lock_policy=self._lock_policies.of(region))

@@ -9,14 +9,16 @@ from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys
 from kokuban_server.core.access import Role
+from kokuban_server.core.audit import BEGUN, BOARD_CREATE, HISTORY_COMPACT, AuditEntry
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
-from kokuban_server.core.refusals import BoardExists, NotFound, TokenAheadOfStore
+from kokuban_server.core.refusals import BoardExists, TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_board, encode_board
 
 if TYPE_CHECKING:
     from kokuban_server.app.access import Access
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.core.access import Principal
     from kokuban_server.ports.board_store import BoardStore, StoreStatus
     from kokuban_server.ports.clock import Clock
@@ -41,7 +43,8 @@ class BoardInfo(NamedTuple):
 class Administration:
     """What operators ask for."""
 
-    def __init__(self, store: BoardStore, access: Access, clock: Clock, server_version: str) -> None:
+    def __init__(self, store: BoardStore, access: Access, clock: Clock, server_version: str, audit: AuditLog) -> None:
+        self._audit = audit
         self._store = store
         self._clock = clock
         self._access = access
@@ -59,14 +62,14 @@ class Administration:
 
     async def create_board(self, principal: Principal, board: str, deadline: float) -> tuple[BoardInfo, int]:
         """Make a board of the principal's tenant. Raises `RoleRequired`, and `BoardExists`."""
-        self._access.require_role(principal, Role.OPERATOR)
-        if not principal.boards.includes(board):
-            raise NotFound
+        self._access.require_role(principal, Role.OPERATOR, board)
+        self._access.require_named(principal, board)
         info = BoardInfo(board, self._clock.now_ms(), principal.agent)
         key = keys.board(principal.tenant, board)
         put = Put(key, encode_board(info.create_time_ms, info.creator))
         try:
-            revision = await self._store.commit(ChangeSet((Absent(key),), (put,)), left_s(deadline))
+            entry = AuditEntry(BOARD_CREATE, principal, board)
+            revision = await self._audit.commit_with(entry, ChangeSet((Absent(key),), (put,)), deadline)
         except CommitRefused:
             raise BoardExists(board) from None
         return info, revision
@@ -95,4 +98,6 @@ class Administration:
         status = await self._store.status(left_s(deadline))
         if before > status.revision:
             raise TokenAheadOfStore("before")
+        target = f"before revision {before}"
+        await self._audit.append(AuditEntry(HISTORY_COMPACT, principal, target=target, outcome=BEGUN), deadline)
         return await self._store.compact(before, left_s(deadline)), status.revision

@@ -23,33 +23,34 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from kokuban.v1 import audit_pb2 as kokuban_dot_v1_dot_audit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/admin_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\x8e\x02\n\x11GetStatusResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x12\n\nstore_kind\x18\x02 \x01(\t\x12\x15\n\rstore_version\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x06 \x01(\x03\x12\r\n\x05\x65poch\x18\x07 \x01(\t\x12.\n\nstore_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x16\n\x0esize_bytes_max\x18\n \x01(\x03\x12\x0e\n\x06leader\x18\x0b \x01(\t\" \n\x0e\x43ompactRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\t\"<\n\x0f\x43ompactResponse\x12\x1a\n\x12\x63ompacted_revision\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\t\"U\n\x05\x42oard\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x03 \x01(\t\"#\n\x12\x43reateBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"F\n\x13\x43reateBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\":\n\x11ListBoardsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x12ListBoardsResponse\x12!\n\x06\x62oards\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Board\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t2\xb9\x02\n\x0c\x41\x64minService\x12H\n\tGetStatus\x12\x1c.kokuban.v1.GetStatusRequest\x1a\x1d.kokuban.v1.GetStatusResponse\x12N\n\x0b\x43reateBoard\x12\x1e.kokuban.v1.CreateBoardRequest\x1a\x1f.kokuban.v1.CreateBoardResponse\x12K\n\nListBoards\x12\x1d.kokuban.v1.ListBoardsRequest\x1a\x1e.kokuban.v1.ListBoardsResponse\x12\x42\n\x07\x43ompact\x12\x1a.kokuban.v1.CompactRequest\x1a\x1b.kokuban.v1.CompactResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/admin_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/audit.proto\"\x12\n\x10GetStatusRequest\"\x8e\x02\n\x11GetStatusResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x12\n\nstore_kind\x18\x02 \x01(\t\x12\x15\n\rstore_version\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x06 \x01(\x03\x12\r\n\x05\x65poch\x18\x07 \x01(\t\x12.\n\nstore_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x16\n\x0esize_bytes_max\x18\n \x01(\x03\x12\x0e\n\x06leader\x18\x0b \x01(\t\" \n\x0e\x43ompactRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\t\"<\n\x0f\x43ompactResponse\x12\x1a\n\x12\x63ompacted_revision\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\t\"U\n\x05\x42oard\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x03 \x01(\t\"#\n\x12\x43reateBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"F\n\x13\x43reateBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\":\n\x11ListBoardsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x12ListBoardsResponse\x12!\n\x06\x62oards\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Board\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t2\xe8\x03\n\x0c\x41\x64minService\x12H\n\tGetStatus\x12\x1c.kokuban.v1.GetStatusRequest\x1a\x1d.kokuban.v1.GetStatusResponse\x12N\n\x0b\x43reateBoard\x12\x1e.kokuban.v1.CreateBoardRequest\x1a\x1f.kokuban.v1.CreateBoardResponse\x12K\n\nListBoards\x12\x1d.kokuban.v1.ListBoardsRequest\x1a\x1e.kokuban.v1.ListBoardsResponse\x12\x42\n\x07\x43ompact\x12\x1a.kokuban.v1.CompactRequest\x1a\x1b.kokuban.v1.CompactResponse\x12]\n\x10ListAuditRecords\x12#.kokuban.v1.ListAuditRecordsRequest\x1a$.kokuban.v1.ListAuditRecordsResponse\x12N\n\x0bVerifyAudit\x12\x1e.kokuban.v1.VerifyAuditRequest\x1a\x1f.kokuban.v1.VerifyAuditResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETSTATUSREQUEST']._serialized_start=79
-  _globals['_GETSTATUSREQUEST']._serialized_end=97
-  _globals['_GETSTATUSRESPONSE']._serialized_start=100
-  _globals['_GETSTATUSRESPONSE']._serialized_end=370
-  _globals['_COMPACTREQUEST']._serialized_start=372
-  _globals['_COMPACTREQUEST']._serialized_end=404
-  _globals['_COMPACTRESPONSE']._serialized_start=406
-  _globals['_COMPACTRESPONSE']._serialized_end=466
-  _globals['_BOARD']._serialized_start=468
-  _globals['_BOARD']._serialized_end=553
-  _globals['_CREATEBOARDREQUEST']._serialized_start=555
-  _globals['_CREATEBOARDREQUEST']._serialized_end=590
-  _globals['_CREATEBOARDRESPONSE']._serialized_start=592
-  _globals['_CREATEBOARDRESPONSE']._serialized_end=662
-  _globals['_LISTBOARDSREQUEST']._serialized_start=664
-  _globals['_LISTBOARDSREQUEST']._serialized_end=722
-  _globals['_LISTBOARDSRESPONSE']._serialized_start=724
-  _globals['_LISTBOARDSRESPONSE']._serialized_end=819
-  _globals['_ADMINSERVICE']._serialized_start=822
-  _globals['_ADMINSERVICE']._serialized_end=1135
+  _globals['_GETSTATUSREQUEST']._serialized_start=103
+  _globals['_GETSTATUSREQUEST']._serialized_end=121
+  _globals['_GETSTATUSRESPONSE']._serialized_start=124
+  _globals['_GETSTATUSRESPONSE']._serialized_end=394
+  _globals['_COMPACTREQUEST']._serialized_start=396
+  _globals['_COMPACTREQUEST']._serialized_end=428
+  _globals['_COMPACTRESPONSE']._serialized_start=430
+  _globals['_COMPACTRESPONSE']._serialized_end=490
+  _globals['_BOARD']._serialized_start=492
+  _globals['_BOARD']._serialized_end=577
+  _globals['_CREATEBOARDREQUEST']._serialized_start=579
+  _globals['_CREATEBOARDREQUEST']._serialized_end=614
+  _globals['_CREATEBOARDRESPONSE']._serialized_start=616
+  _globals['_CREATEBOARDRESPONSE']._serialized_end=686
+  _globals['_LISTBOARDSREQUEST']._serialized_start=688
+  _globals['_LISTBOARDSREQUEST']._serialized_end=746
+  _globals['_LISTBOARDSRESPONSE']._serialized_start=748
+  _globals['_LISTBOARDSRESPONSE']._serialized_end=843
+  _globals['_ADMINSERVICE']._serialized_start=846
+  _globals['_ADMINSERVICE']._serialized_end=1334
 # @@protoc_insertion_point(module_scope)
