@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+import structlog
 
 from kokuban.store.v1 import records_pb2
 from kokuban.v1 import (
@@ -15,6 +16,7 @@ from kokuban.v1 import (
     audit_pb2,
     board_service_pb2,
     commit_pb2,
+    entry_pb2,
     lock_service_pb2,
     session_service_pb2,
 )
@@ -134,7 +136,7 @@ async def test_what_others_locks_name_is_no_attempt_of_who_lists_them(on_any_sto
     assert await audit_records(on_any_store) == []
 
 
-def private_attempts(agent: Agent) -> dict[str, Callable[[], Awaitable[object]]]:
+def private_attempts(agent: Agent, epoch: str = "0" * 16) -> dict[str, Callable[[], Awaitable[object]]]:
     """Every way to ask for somebody else's private region."""
     private, meta = "agent:writer-2", agent.metadata
     target = board_service_pb2.WatchTarget(region=private)
@@ -148,6 +150,18 @@ def private_attempts(agent: Agent) -> dict[str, Callable[[], Awaitable[object]]]
         "BoardService.ListRevisions": lambda: agent.history("note", region=private),
         "BoardService.Watch": lambda: agent.board.Watch(watching, metadata=meta).read(),
         "BoardService.Commit": lambda: agent.commit(put("note", region=private)),
+        "BoardService.CheckCurrent": lambda: agent.board.CheckCurrent(
+            board_service_pb2.CheckCurrentRequest(
+                board="main",
+                entries=[
+                    board_service_pb2.EntryAt(key=key("note", private), at=entry_pb2.Revision(number=1, epoch=epoch))
+                ],
+            ),
+            metadata=meta,
+        ),
+        "LockService.AcquireLock": lambda: agent.locks.AcquireLock(
+            acquire_request(NO_LOCK, leaf("note", private)), metadata=meta
+        ).read(),
         "LockService.ListLocks": lambda: agent.list_locks(region=private),
     }
 
@@ -156,9 +170,9 @@ async def test_each_refused_attempt_on_a_private_region_is_recorded_and_the_call
     on_any_store: Running,
 ) -> None:
     """Also where the answer is no refusal, but one thing missing among many."""
-    attempts = private_attempts(on_any_store.agent)
+    attempts = private_attempts(on_any_store.agent, on_any_store.server._store.epoch)
     for method, attempt in attempts.items():
-        if method == "BoardService.BatchGetEntries":
+        if method in {"BoardService.BatchGetEntries", "BoardService.CheckCurrent"}:
             await attempt()
         else:
             with pytest.raises(grpc.aio.AioRpcError) as told:
@@ -229,6 +243,19 @@ async def test_attempts_that_find_no_room_are_counted(running: Running) -> None:
     await settle(running)
     (last,) = await audit_records(running, agent=principals[-1].agent)
     assert (last.outcome, last.suppressed) == ("SUPPRESSED", 3)
+
+
+async def test_calls_that_nobody_is_believed_to_have_made_are_logged_and_not_recorded(running: Running) -> None:
+    stranger = running.as_agent("not an agent")
+    with structlog.testing.capture_logs() as log:
+        for _ in range(100):
+            with refused("CREDENTIAL_INVALID"):
+                await stranger.get("a")
+    logged = [line for line in log if line["event"] == "identity.refused"]
+    assert 20 <= len(logged) < 40
+    assert (logged[0]["method"], logged[0]["reason"]) == ("kokuban.v1.BoardService.GetEntry", "CREDENTIAL_INVALID")
+    assert logged[0]["peer"].startswith("ipv4:127.0.0.1:")
+    assert await audit_records(running) == []
 
 
 # Who reads it.
@@ -578,4 +605,6 @@ async def test_a_lock_that_the_breaker_may_not_see_is_told_like_none(on_any_stor
     request = lock_service_pb2.BreakLockRequest(board="main", lock_id=granted.lock.id, reason="why")
     with refused("NOT_FOUND"):
         await supervisor.locks.BreakLock(request, metadata=supervisor.metadata)
-    assert [record.act for record in await audit_records(on_any_store, act="lock.break")] == []
+    (attempt,) = await audit_records(on_any_store)
+    assert (attempt.act, attempt.method, attempt.agent) == ("access.refused", "LockService.BreakLock", "keeper")
+    assert (attempt.target, attempt.outcome) == ("agent:writer-2", "NOT_FOUND")

@@ -156,6 +156,7 @@ class HeldLocks:
                 raise NotFound
             lock = decode_lock(lock_key, found.value)
             if not self.sight(principal, board).targets(lock):
+                self._access.open(principal, board, lock.regions[0], Verb.READ)  # is refused, and noted
                 raise NotFound
             now_ms = self._time.now_ms()
             broken = replace(
