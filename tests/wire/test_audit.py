@@ -30,7 +30,17 @@ from kokuban_server.ports.board_store import CommitRefused
 from kokuban_server.records.audit_codec import decode_anchor, unseal
 from tests.audit_harm import chains_of, content, each_is_found, write
 from tests.wire.audit_calls import audit_records, break_a_lock, kinds, make_board, settle, verdict
-from tests.wire.calls import REGION, HeldStore, acquire_request, commit_request, key, leaf, put, records, refused, until
+from tests.wire.calls import (
+    REGION,
+    HeldStore,
+    acquire_request,
+    commit_request,
+    key,
+    leaf,
+    put,
+    records,
+    refused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -466,16 +476,32 @@ async def test_an_act_that_loses_a_race_takes_no_number(running: Running) -> Non
     assert await kinds(running) == set()
 
 
-async def test_an_act_whose_answer_was_lost_is_recorded_once(start: Started, clock: SettableClock) -> None:
-    store = HeldStore(clock)
-    running = await start(store)
-    store.loses_answers = True
-    making = asyncio.ensure_future(make_board(running, "launch"))
-    await until(lambda: store.lost > 0)
-    store.loses_answers = False
-    await making
-    await make_board(running, "second")
-    assert [record.board for record in await audit_records(running)] == ["launch", "second"]
+class ForgetfulStore(MemoryStore):
+    """Loses the first answer to each commit of an audit record."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        super().__init__(clock)
+        self.lost: set[bytes] = set()
+
+    async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+        revision = await super().commit(change, deadline_s)
+        recorded = {one.key for one in change.puts if one.key.startswith(keys.AUDIT_RECORD)}
+        if recorded - self.lost:
+            self.lost |= recorded
+            raise OutcomeUnknown
+        return revision
+
+
+async def test_an_act_whose_answer_was_lost_is_recorded_once_and_answered(start: Started, clock: SettableClock) -> None:
+    running = await start(ForgetfulStore(clock))
+    await make_board(running, "launch")
+    lock_id = await break_a_lock(running, "a")
+    await make_board(running, "landing")
+    with refused("NOT_FOUND"):
+        await running.agent.get("note", region="agent:writer-2")
+    found = await audit_records(running)
+    assert [record.board for record in found] == ["launch", "main", "landing", "main"]
+    assert found[1].target == f"lock {lock_id}"
     assert await kinds(running) == set()
 
 
@@ -581,6 +607,39 @@ async def test_servers_that_anchor_at_the_same_moment_leave_one_chain_of_anchors
     assert judged.fault_count == 0
     assert [chain.anchored_sequence for chain in judged.chains] == [5, 5, 5]
     assert not await records(any_store, keys.AUDIT_MOVED)
+
+
+class OvertakenStore(MemoryStore):
+    """Lets somebody else be faster, once, when an anchor is about to be written."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        super().__init__(clock)
+        self.first: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, change: ChangeSet, deadline_s: float) -> int:
+        if self.first is not None and any(one.key.startswith(keys.AUDIT_ANCHOR) for one in change.puts):
+            first, self.first = self.first, None
+            await first()
+        return await super().commit(change, deadline_s)
+
+
+async def test_a_server_that_is_overtaken_while_it_anchors_takes_the_next_number(
+    start: Started, clock: SettableClock
+) -> None:
+    store = OvertakenStore(clock)
+    slow, fast = await start(store), await start(store)
+    await make_board(slow, "of-slow")
+
+    async def first() -> None:
+        await make_board(fast, "of-fast")
+        await settle(fast)
+        await make_board(slow, "of-slow-again")
+
+    store.first = first
+    await settle(slow)
+    judged = await verdict(slow)
+    assert (judged.anchor_count, judged.fault_count) == (2, 0)
+    assert {chain.newest_sequence: chain.anchored_sequence for chain in judged.chains} == {1: 1, 2: 2}
 
 
 async def test_more_chains_than_one_anchor_names_are_named_by_several(running: Running) -> None:
