@@ -21,11 +21,15 @@ from kokuban.v1 import (
     session_service_pb2,
 )
 from kokuban_server.adapters.memory import MemoryStore
+from kokuban_server.adapters.system import SystemClock
+from kokuban_server.app.access import Access
+from kokuban_server.app.audit import AuditLog
+from kokuban_server.app.audit_reading import AuditFilter, AuditReading
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Principal, Role
+from kokuban_server.core.access import Grants, Principal, Role
 from kokuban_server.core.audit import AuditEntry
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
-from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable
+from kokuban_server.core.refusals import OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from kokuban_server.ports.board_store import CommitRefused
 from kokuban_server.records.audit_codec import decode_anchor, unseal
 from tests.audit_harm import chains_of, content, each_is_found, write
@@ -348,6 +352,20 @@ async def test_a_tenants_log_is_its_own(on_any_store: Running) -> None:
     assert len(anchor.heads) == 1
 
 
+async def test_an_auditor_of_some_boards_is_not_shown_records_of_others(on_any_store: Running) -> None:
+    for name in ("one", "two"):
+        await make_board(on_any_store, name)
+    store = on_any_store.server._store
+    await on_any_store.server._audit.append(
+        AuditEntry("test.act", Principal("dev", "chief", frozenset()), target="beyond boards"), deadline()
+    )
+    reading = AuditReading(store, Access(store, SystemClock(), frozenset()))
+    limited = Principal("dev", "reader", frozenset({Role.AUDITOR}), boards=Grants(frozenset({"two"})))
+    page = await reading.list_records(limited, AuditFilter(), 100, "", deadline())
+    assert [(record.board, record.target) for record, _ in page.found] == [("two", ""), ("", "beyond boards")]
+    assert (await reading.verify(limited, b"", deadline())).records == 3
+
+
 # What is done to it behind the servers' backs.
 
 
@@ -515,7 +533,7 @@ async def test_what_became_of_a_record_is_looked_for_before_the_next_one(start: 
     for fate in ("stands", "is lost", "comes late"):
         store.fate = fate
         with pytest.raises(OutcomeUnknown):
-            await audit._chain_of("dev").write(
+            await audit._chain("dev").write(
                 [audit._record(AuditEntry("test.act", chief, target=fate))], asyncio.get_running_loop().time() + 0.05
             )
         store.fate = ""
@@ -642,11 +660,27 @@ async def test_a_server_that_is_overtaken_while_it_anchors_takes_the_next_number
     assert {chain.newest_sequence: chain.anchored_sequence for chain in judged.chains} == {1: 1, 2: 2}
 
 
+async def test_a_tenants_broken_log_keeps_no_other_from_being_written_and_anchored(running: Running) -> None:
+    store, audit = running.server._store, running.server._audit
+    ours, theirs = (Principal(tenant, "chief", frozenset({Role.OPERATOR})) for tenant in ("dev", "dev2"))
+    await make_board(running, "ours")
+    await settle(running)
+    chain = audit._chain("dev")
+    await write(store, {keys.audit_newest("dev"): b"\xff", chain._head_key: b"\xff"})
+    chain._tail = None
+    for principal in (ours, theirs):
+        audit.note(AuditEntry("test.act", principal))
+    await write(store, {chain._moved_key: b"\xff"})
+    with pytest.raises(StoreCorrupt):
+        await settle(running)
+    assert len(await records(store, keys.audit_records("dev2"))) == 1
+    assert len(await records(store, keys.audit_anchors("dev2"))) == 1
+    assert await kinds(running) == {"EDITED", "ANCHOR_BROKEN"}
+
+
 async def test_more_chains_than_one_anchor_names_are_named_by_several(running: Running) -> None:
     store = running.server._store
     count = limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX + 1
-    from kokuban_server.app.audit import AuditLog  # noqa: PLC0415 - for this test alone
-
     chief = Principal("dev", "chief", frozenset({Role.OPERATOR}))
     for number in range(count):
         log = AuditLog(store, running.server._audit._time, f"{number:016x}", lambda *_: None)

@@ -14,7 +14,7 @@ from kokuban_server.app.origin import ORIGIN
 from kokuban_server.core import limits
 from kokuban_server.core.audit import ACCESS_REFUSED, SUPPRESSED, AuditEntry, record_of
 from kokuban_server.core.audit_rate import RefusalRate
-from kokuban_server.core.refusals import StoreUnavailable
+from kokuban_server.core.refusals import Refusal, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +66,16 @@ class AuditLog:
         `commit` is what applies it, where that is not the store alone. Raises `CommitRefused` with those guards of the
         change that do not hold, and what the store raises.
         """
-        return await self._chain(entry).write([self._record(entry)], of_one_act(deadline), change, commit)
+        return await self._chain(entry.principal.tenant).write(
+            [self._record(entry)], of_one_act(deadline), change, commit
+        )
 
     async def append(self, entry: AuditEntry, deadline: float) -> None:
         """Record what is no commit, before it is done or its answer given: the record is durable when this returns.
 
         Raises what the store says: what cannot be recorded is not to be done.
         """
-        await self._chain(entry).append(self._record(entry), of_one_act(deadline))
+        await self._chain(entry.principal.tenant).append(self._record(entry), of_one_act(deadline))
 
     def note(self, entry: AuditEntry) -> None:
         """Record in the background, as far as that is possible. Never waits.
@@ -99,10 +101,11 @@ class AuditLog:
         next_anchor_s = _now_s()
         while True:
             try:
-                await self._flush(_now_s() + _WRITE_S)
                 if _now_s() >= next_anchor_s:
                     await self.settle(_now_s() + _WRITE_S)
                     next_anchor_s = _now_s() + self._anchor_interval_s
+                else:
+                    await self._flush(_now_s() + _WRITE_S)
                 told = ""
             except StoreUnavailable:
                 pass
@@ -116,8 +119,10 @@ class AuditLog:
         """Write what was noted and what was suppressed, and anchor every chain that moved, also of other servers."""
         for principal, suppressed in self._refusal_rate().untold(_now_s()):
             self.note(AuditEntry(ACCESS_REFUSED, principal, outcome=SUPPRESSED, suppressed=suppressed))
-        await self._flush(deadline)
-        await self._anchors.anchor(deadline)
+        try:
+            await self._flush(deadline)
+        finally:
+            await self._anchors.anchor(deadline)
 
     async def close(self) -> None:
         """Write and anchor what there is, if the store answers soon. Nothing may be recorded after this."""
@@ -127,22 +132,29 @@ class AuditLog:
             self._report("audit", fault)
 
     async def _flush(self, deadline: float) -> None:
-        """Write what was noted, the oldest first, each time what one tenant's chain takes in one commit."""
+        """Write what was noted. One tenant's chain that cannot be written keeps no other waiting; it is told of at the end."""
+        fault: Refusal | None = None
         async with self._flushing:
-            while self._notes:
-                tenant = self._notes[0].tenant
-                batch = [note for note in self._notes if note.tenant == tenant][: limits.AUDIT_BATCH_ENTRIES_MAX]
-                await self._chain_of(tenant).write(batch, deadline)
-                written = set(map(id, batch))
-                self._notes = deque(note for note in self._notes if id(note) not in written)
+            for tenant in dict.fromkeys(note.tenant for note in self._notes):
+                try:
+                    await self._flush_chain(tenant, deadline)
+                except StoreUnavailable:
+                    raise
+                except Refusal as refusal:
+                    fault = refusal
+        if fault is not None:
+            raise fault
+
+    async def _flush_chain(self, tenant: str, deadline: float) -> None:
+        while batch := [note for note in self._notes if note.tenant == tenant][: limits.AUDIT_BATCH_ENTRIES_MAX]:
+            await self._chain(tenant).write(batch, deadline)
+            written = set(map(id, batch))
+            self._notes = deque(note for note in self._notes if id(note) not in written)
 
     def _record(self, entry: AuditEntry) -> AuditRecord:
         return record_of(entry, ORIGIN.get()(), self._time.now_ms())
 
-    def _chain(self, entry: AuditEntry) -> AuditChain:
-        return self._chain_of(entry.principal.tenant)
-
-    def _chain_of(self, tenant: str) -> AuditChain:
+    def _chain(self, tenant: str) -> AuditChain:
         chain = self._chains.get(tenant)
         if chain is None:
             chain = AuditChain(self._store, self._time, self._commit, tenant, self._server_id)

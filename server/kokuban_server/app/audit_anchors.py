@@ -13,7 +13,7 @@ from kokuban_server.app.mirrored_store import commit_surely, records_below
 from kokuban_server.core import keys, limits
 from kokuban_server.core.audit import Anchor, ChainHead
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put
-from kokuban_server.core.refusals import Contended
+from kokuban_server.core.refusals import Contended, Refusal, StoreUnavailable
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.audit_codec import decode_head, encode_head, seal_anchor
 
@@ -36,13 +36,24 @@ class AuditAnchors:
         self._server_id = server_id
 
     async def anchor(self, deadline: float) -> None:
-        """Anchor every chain that moved since it was anchored."""
+        """Anchor every chain that moved since it was anchored. A tenant whose log is broken keeps no other waiting.
+
+        Raises what keeps a tenant's chains from being anchored, when all others are.
+        """
+        fault: Refusal | None = None
         moved = [record.key async for record in records_below(self._store, keys.AUDIT_MOVED, deadline)]
         for tenant, of_tenant in groupby(moved, key=lambda key: keys.parse_audit_chain(key)[0]):
             left = list(of_tenant)
-            while left:
-                await self._anchor(tenant, left[: limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX], deadline)
-                del left[: limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX]
+            try:
+                while left:
+                    await self._anchor(tenant, left[: limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX], deadline)
+                    del left[: limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX]
+            except StoreUnavailable:
+                raise
+            except Refusal as refusal:
+                fault = refusal
+        if fault is not None:
+            raise fault
 
     async def _anchor(self, tenant: str, moved: Sequence[bytes], deadline: float) -> None:
         newest_key = keys.audit_newest(tenant)

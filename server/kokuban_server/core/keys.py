@@ -223,9 +223,9 @@ def parse_audit_record(key: bytes) -> tuple[int, str, int] | None:
     return place if audit_record(tenant, *place) == key else None
 
 
-def audit_chains(kind: bytes, tenant: str = "") -> bytes:
-    """Give the prefix of the ends of a tenant's chains, or those of all. `kind` is `AUDIT_HEAD` or `AUDIT_MOVED`."""
-    return kind + (join(tenant.encode()) if tenant else b"")
+def audit_chains(kind: bytes, tenant: str) -> bytes:
+    """Give the prefix of the ends of a tenant's chains. `kind` is `AUDIT_HEAD` or `AUDIT_MOVED`."""
+    return kind + join(tenant.encode())
 
 
 def audit_chain(kind: bytes, tenant: str, chain: str) -> bytes:
