@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kokuban_client._audit import AuditRecords
     from kokuban_client._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
     from kokuban_client._sessions import Session
     from kokuban_client._watch import Watch
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
         SNAPSHOT,
         Access,
         AtLeast,
+        AuditAnchor,
+        AuditChain,
+        AuditFault,
+        AuditFaultKind,
+        AuditRecord,
+        AuditVerdict,
         Binary,
         BoardInfo,
         BoardPolicy,
@@ -86,6 +93,13 @@ __all__ = [
     "Access",
     "AlreadyExists",
     "AtLeast",
+    "AuditAnchor",
+    "AuditChain",
+    "AuditFault",
+    "AuditFaultKind",
+    "AuditRecord",
+    "AuditRecords",
+    "AuditVerdict",
     "Binary",
     "Board",
     "BoardInfo",
@@ -154,7 +168,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_sessions", "_board")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_board")
 
 
 def __getattr__(name: str) -> object:

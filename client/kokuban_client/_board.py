@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kokuban_client import _channel, _wire
+from kokuban_client._audit import AuditRecords
 from kokuban_client._calls import Calls
 from kokuban_client._identity import Identity
 from kokuban_client._locks import ClaimHold, RequestedHold
@@ -15,6 +16,7 @@ from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client._transaction import Changes
 from kokuban_client._watch import Watch
+from kokuban_client._wire import audit as audit_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
 from kokuban_client.errors import (
@@ -29,6 +31,7 @@ from kokuban_client.errors import (
 from kokuban_client.types import (
     KEEP,
     Access,
+    AuditVerdict,
     Batch,
     BoardInfo,
     BoardPolicy,
@@ -223,6 +226,34 @@ class Client:
             lambda link: link.admin.Compact, _wire.compact_request(before), timeout_s=timeout_s
         )
         return answer.compacted_revision
+
+    def audit_records(
+        self,
+        *,
+        board: str = "",
+        agent: str = "",
+        act: str = "",
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        page_size: int = 0,
+        timeout_s: float | None = None,
+    ) -> AuditRecords:
+        """Give the records of the audit log in order of time, to be iterated over with `async for`. For auditors and operators.
+
+        What is given narrows it down: `begin` is the earliest time of recording, and all are before `end`. `timeout_s` is for
+        each page.
+        """
+        wanted = audit_wire.filter_message(board=board, agent=agent, act=act, begin=begin, end=end)
+        return AuditRecords(self._calls, wanted, page_size=page_size, timeout_s=timeout_s)
+
+    async def verify_audit(self, *, anchor_hash: str = "", timeout_s: float | None = None) -> AuditVerdict:
+        """Say whether the audit log is as it was written, and holds an anchor that was kept. For auditors and operators.
+
+        It reads the whole log: give it time.
+        """
+        request = audit_wire.verify_request(anchor_hash)
+        answer = await self._calls.call(lambda link: link.admin.VerifyAudit, request, timeout_s=timeout_s)
+        return audit_wire.verdict(answer)
 
     async def aclose(self) -> None:
         """Close the sessions and the connections. Locks that are in use are lost.

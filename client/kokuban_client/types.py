@@ -404,6 +404,108 @@ class Status:
     leader: str
 
 
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One act, or one attempt that was refused: who, what, when, why, from where."""
+
+    chain: str
+    sequence: int
+    """Counts the chain's records from 1 without a gap."""
+    record_time: datetime
+    act_time: datetime
+    act: str
+    """For instance `lock.break`; `access.refused` for a refused attempt."""
+    method: str
+    """The API's method; empty for what no call asked for."""
+    agent: str
+    credential: str
+    roles: tuple[str, ...]
+    peer: str
+    """The address at the other end of the connection."""
+    board: str
+    target: str
+    reason: str
+    outcome: str
+    """`done`; `begun` for what is recorded before it is done; or the reason of the refusal."""
+    traceparent: str
+    suppressed: int
+    """How many refused attempts of the agent left no record since its record before."""
+    previous_hash: str
+    hash: str
+    """The SHA-256 of `body`."""
+    body: bytes
+    """A serialised `kokuban.store.v1.AuditBody` that says all of the above."""
+
+
+class AuditFaultKind(enum.StrEnum):
+    """What is wrong with an audit log."""
+
+    MISSING = "missing"
+    """Records are not there, but later ones of their chain are."""
+    EDITED = "edited"
+    """A record is not what was written."""
+    REORDERED = "reordered"
+    """A record stands at another place than it says itself."""
+    CUT = "cut"
+    """The end of a chain is not there."""
+    ADDED = "added"
+    """Something stands there that no server has written."""
+    ANCHOR_BROKEN = "anchor broken"
+    """An anchor is missing or was edited; or the one that the caller kept is not there."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFault:
+    """One thing that is wrong with an audit log."""
+
+    kind: AuditFaultKind
+    chain: str
+    """Empty for anchors, and where none is known."""
+    sequence: int
+    count: int
+    """How many records or anchors in a row it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditChain:
+    """One server's part of an audit log."""
+
+    id: str
+    newest_sequence: int
+    newest_time: datetime | None
+    newest_hash: str
+    anchored_sequence: int
+    """Of the newest record that an anchor names."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnchor:
+    """What the ends of chains were at a time. Its hash is worth keeping elsewhere."""
+
+    sequence: int
+    anchor_time: datetime
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditVerdict:
+    """What was found of an audit log."""
+
+    record_count: int
+    anchor_count: int
+    chain_count: int
+    chains: tuple[AuditChain, ...]
+    """Those with the newest records, at most 1,000."""
+    newest_anchor: AuditAnchor | None
+    fault_count: int
+    """0 if the log is as it was written."""
+    faults: tuple[AuditFault, ...]
+    """The first of them, at most 100."""
+    token: str
+
+
 class Freshness(enum.StrEnum):
     """How fresh a read must be, where no token is needed to say it."""
 

@@ -138,6 +138,12 @@ class Settings(BaseSettings):
     upkeep_interval_s: float = Field(
         default=1.0, ge=0.05, le=600, description="how often expired entries and old records are looked for, in seconds"
     )
+    audit_anchor_interval_s: float = Field(
+        default=60.0,
+        ge=0.05,
+        le=3600,
+        description="how often the ends of the audit chains that moved are anchored, in seconds",
+    )
     cache_bytes_max: int = Field(
         default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
     )

@@ -161,6 +161,7 @@ def test_the_exit_codes_are_these() -> None:
         "unavailable": 6,
         "outcome unknown": 7,
         "lock lost": 8,
+        "audit log broken": 9,
     }
     expected = {
         errors.RevisionMismatch: 3,

@@ -5,18 +5,18 @@ import sys
 from pathlib import Path
 
 import kokuban_client
-from kokuban_client import _board, _sessions, _watch, errors, sync, types
+from kokuban_client import _audit, _board, _sessions, _watch, errors, sync, types
 
 PUBLIC = {
-    "KEEP", "NOW", "SNAPSHOT", "Access", "BoardPolicy", "BoardState", "Decision", "LockRequirement", "Policy", "PolicyChanged",
-    "PolicyVersion", "PurgeReceipt", "RegionRule", "Verb", "AlreadyExists", "AtLeast", "Binary", "Board",
-    "BoardInfo", "Bookmark", "ChangeType", "Claim",
-    "Client", "CommitResult", "Conflict", "Currency", "Deadlock", "Entry", "EntryChange", "EntryKey", "Fence",
-    "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Listing", "Lock", "LockConflict", "LockListing",
-    "LockLost", "LockMode", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause",
-    "NotFound", "OutcomeUnknown", "Presence", "Queued", "Refused", "Reset", "Revision", "RevisionMismatch", "Session",
+    "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
+    "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
+    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "Currency", "Deadlock", "Decision",
+    "Entry", "EntryChange", "EntryKey", "Fence", "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Listing",
+    "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget",
+    "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion",
+    "Presence", "PurgeReceipt", "Queued", "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Session",
     "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "Status", "Text",
-    "Transaction", "Unavailable", "WaitEdge", "Watch", "Written", "connect",
+    "Transaction", "Unavailable", "Verb", "WaitEdge", "Watch", "Written", "connect",
 }  # fmt: skip
 
 
@@ -25,13 +25,13 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
-    homes = [vars(module) for module in (types, errors, _watch, _sessions, _board)]
+    homes = [vars(module) for module in (types, errors, _watch, _sessions, _audit, _board)]
     for name in PUBLIC:
         assert getattr(kokuban_client, name) is next(home[name] for home in homes if name in home)
 
 
 def test_the_client_for_threads_has_the_same_methods_under_plain_names() -> None:
-    for name in ("Client", "Board", "Listing", "Transaction", "Watch", "Session", "HeldLock", "Claim"):
+    for name in ("AuditRecords", "Client", "Board", "Listing", "Transaction", "Watch", "Session", "HeldLock", "Claim"):
         ours = {method for method in dir(getattr(kokuban_client, name)) if not method.startswith("_")}
         theirs = {method for method in dir(getattr(sync, name)) if not method.startswith("_")}
         assert {"close" if method == "aclose" else method for method in ours} == theirs

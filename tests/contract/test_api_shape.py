@@ -17,7 +17,13 @@ Method = descriptor_pb2.MethodDescriptorProto
 Files = list[descriptor_pb2.FileDescriptorProto]
 
 # Not about one board: they look after the server, whose store holds every board.
-WITHOUT_BOARD = {"GetStatusRequest", "CompactRequest", "ListBoardsRequest"}
+WITHOUT_BOARD = {
+    "GetStatusRequest",
+    "CompactRequest",
+    "ListBoardsRequest",
+    "ListAuditRecordsRequest",
+    "VerifyAuditRequest",
+}
 # Carry a whole request or answer of another method, which has the board and the token.
 ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 # Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
@@ -34,6 +40,7 @@ VERBS_OF_THE_BOARD = (
     "Delete",
     "Set",
     "Explain",
+    "Verify",
 )
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
@@ -102,6 +109,8 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.SetPolicy",
         "AdminService.ExplainAccess",
         "AdminService.Compact",
+        "AdminService.ListAuditRecords",
+        "AdminService.VerifyAudit",
     }
 
 

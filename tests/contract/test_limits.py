@@ -107,6 +107,15 @@ TOLD = [
     ("PAGE_ENTRIES_MAX", 1, "ListLocksRequest.page_size", "up to {}"),
     ("PAGE_ENTRIES_DEFAULT", 1, "ListLocksRequest.page_size", "0 means {}."),
     ("REASON_BYTES_MAX", 1, "BreakLockRequest.reason", "1 to {} bytes"),
+    ("AUDIT_REFUSED_BURST_ENTRIES_MAX", 1, "AuditRecord.suppressed", "a burst of {}"),
+    ("AUDIT_REFUSED_INTERVAL_MS", 1000, "AuditRecord.suppressed", "one in {} seconds"),
+    ("AUDIT_REFUSED_SERVER_BURST_ENTRIES_MAX", 1, "AuditRecord.suppressed", "of a server {},"),
+    ("AUDIT_EXAMINED_ENTRIES_MAX", 1, "ListAuditRecordsRequest.page_size", "{:,} records were looked at"),
+    ("PAGE_ENTRIES_MAX", 1, "ListAuditRecordsRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListAuditRecordsRequest.page_size", "0 means {}."),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ListAuditRecordsRequest.page_size", "before {} MiB"),
+    ("AUDIT_FAULTS_ENTRIES_MAX", 1, "VerifyAuditResponse.faults", "at most {}"),
+    ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
 ]
 
 # Bounds of the server's own work: no request can be refused for them, so no client can act on them.
@@ -116,6 +125,11 @@ INSIDE = {
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway
     "WATCH_MESSAGE_BYTES_MAX",  # changes are spread over several messages
+    "AUDIT_BATCH_ENTRIES_MAX",  # more are written in several commits
+    "AUDIT_NOTES_ENTRIES_MAX",  # what finds no room is counted as suppressed
+    "AUDIT_PRINCIPALS_ENTRIES_MAX",  # others' suppressed attempts are counted for their tenant
+    "AUDIT_ANCHOR_CHAINS_ENTRIES_MAX",  # more are named by several anchors
+    "AUDIT_REFUSED_SERVER_INTERVAL_MS",  # told as its inverse: "10 in a second"
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }

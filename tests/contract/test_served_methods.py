@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
@@ -21,15 +22,23 @@ FORM: dict[tuple[bool, bool], type[Method]] = {
 }
 
 
-@pytest.mark.parametrize("servicer", [BoardService, SessionService, LockService, AdminService])
+Servicer = type[BoardService | SessionService | LockService | AdminService | AuditMethods]
+
+
+@pytest.mark.parametrize(
+    "parts", [[BoardService], [SessionService], [LockService], [AdminService, AuditMethods]], ids=lambda parts: parts[0]
+)
 def test_every_method_of_a_service_is_served_as_described(
-    api: list[descriptor_pb2.FileDescriptorProto],
-    servicer: type[BoardService | SessionService | LockService | AdminService],
+    api: list[descriptor_pb2.FileDescriptorProto], parts: list[Servicer]
 ) -> None:
-    (service,) = (service for file in api for service in file.service if service.name == servicer.__name__)
+    (service,) = (service for file in api for service in file.service if service.name == parts[0].__name__)
     described = {method.name: FORM[method.client_streaming, method.server_streaming] for method in service.method}
-    bare = servicer.__new__(servicer)  # the table of methods needs no store behind it
-    assert {name: type(method) for name, method in bare.methods.items()} == described
+    served: dict[str, type[Method]] = {}
+    for part in parts:
+        bare = part.__new__(part)  # the table of methods needs no store behind it
+        assert not served.keys() & bare.methods.keys()
+        served |= {name: type(method) for name, method in bare.methods.items()}
+    assert served == described
 
 
 def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) -> None:

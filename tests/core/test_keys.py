@@ -271,6 +271,41 @@ def test_marks_sort_by_time(left: int, right: int) -> None:
     assert (keys.mark(left) < keys.mark(right)) == (left < right)
 
 
+CHAIN = st.text("0123456789abcdef", min_size=16, max_size=16)
+PLACE = st.tuples(INSTANT_MS, CHAIN, st.integers(1, 10**16 - 1))
+
+
+@given(TENANT, TENANT, PLACE, PLACE)
+def test_audit_records_are_their_tenants_and_sort_by_time_chain_and_number(
+    tenant: str, other: str, left: tuple[int, str, int], right: tuple[int, str, int]
+) -> None:
+    key = keys.audit_record(tenant, *left)
+    assert keys.parse_audit_record(key) == left
+    assert key.startswith(keys.audit_records(other)) == (tenant == other)
+    assert (key < keys.audit_record(tenant, *right)) == (left < right)
+    assert (key < keys.audit_records_before(tenant, right[0])) == (left[0] < right[0])
+
+
+@given(TENANT, CHAIN, st.integers(1, 10**16 - 1))
+def test_ends_of_audit_chains_and_anchors_are_found_by_their_keys(tenant: str, chain: str, sequence: int) -> None:
+    for kind in (keys.AUDIT_HEAD, keys.AUDIT_MOVED):
+        key = keys.audit_chain(kind, tenant, chain)
+        assert keys.parse_audit_chain(key) == (tenant, chain)
+        assert key.startswith(keys.audit_chains(kind, tenant))
+    assert keys.parse_audit_anchor(keys.audit_anchor(tenant, sequence)) == sequence
+    assert keys.audit_anchor(tenant, sequence).startswith(keys.audit_anchors(tenant))
+
+
+@given(TENANT, AWKWARD_BYTES)
+def test_what_is_no_key_of_the_audit_log_is_told(tenant: str, rest: bytes) -> None:
+    stray = keys.audit_records(tenant) + rest
+    place = keys.parse_audit_record(stray)
+    assert place is None or keys.audit_record(tenant, *place) == stray
+    stray = keys.audit_anchors(tenant) + rest
+    sequence = keys.parse_audit_anchor(stray)
+    assert sequence == 0 or keys.audit_anchor(tenant, sequence) == stray
+
+
 @given(TENANT, BOARD, REGION, PATH, INSTANT_MS, SEQUENCE)
 def test_keys_of_different_kinds_never_meet(
     tenant: str, board: str, region: Region, path: str, time_ms: int, sequence: int
@@ -285,9 +320,17 @@ def test_keys_of_different_kinds_never_meet(
         keys.owner(path),
         keys.mark(time_ms),
         keys.size(keys.board_prefix(tenant, board)),
+        keys.purge(tenant, board),
         keys.SECRET,
+        keys.audit_record(tenant, time_ms, path, 1),
+        keys.audit_chain(keys.AUDIT_HEAD, tenant, path),
+        keys.audit_chain(keys.AUDIT_MOVED, tenant, path),
+        keys.audit_anchor(tenant, 1),
+        keys.audit_newest(tenant),
     ]
-    kinds = [keys.HEAD, keys.HISTORY, keys.OPERATION, keys.DUE, keys.BOARD, keys.OWNER, keys.MARK, keys.SIZE, b"s/"]
+    kinds = [keys.HEAD, keys.HISTORY, keys.OPERATION, keys.DUE, keys.BOARD, keys.OWNER, keys.MARK, keys.SIZE]
+    kinds += [keys.PURGE, b"s/"]
+    kinds += [keys.AUDIT_RECORD, keys.AUDIT_HEAD, keys.AUDIT_MOVED, keys.AUDIT_ANCHOR, keys.AUDIT_NEWEST]
     for made, kind in zip(of_each_kind, kinds, strict=True):
         assert [made.startswith(other) for other in kinds] == [kind == other for other in kinds]
     for left, right in permutations(of_each_kind, 2):

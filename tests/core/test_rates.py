@@ -7,18 +7,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kokuban_server.core.rates import Rate
+from kokuban_server.core.rates import Bucket, Rate
 
-NEVER_USED = float("-inf")
 rates = st.builds(lambda per_s, size: Rate(1 / per_s, size), st.integers(1, 10_000), st.integers(1, 100))
 pauses = st.lists(st.floats(0.0, 3.0), max_size=200)
 
 
 def admitted(rate: Rate, times: list[float]) -> list[float]:
-    full_at_s, passed = NEVER_USED, []
+    bucket, passed = Bucket(rate), []
     for now_s in times:
-        if not rate.wait_s(full_at_s, now_s):
-            full_at_s = rate.taken(full_at_s, now_s)
+        if not bucket.wait_s(now_s):
+            bucket.take(now_s)
             passed.append(now_s)
     return passed
 
@@ -45,18 +44,20 @@ def test_in_any_time_no_more_are_admitted_than_its_size_and_what_was_added_meanw
 @given(rates, st.floats(0.0, 1e7), st.integers(1, 50))
 def test_after_the_time_that_is_told_there_is_a_token_and_not_before(rate: Rate, now_s: float, more: int) -> None:
     """Whoever does so again and again gets through each time: one act an interval, for ever."""
-    full_at_s = NEVER_USED
+    bucket = Bucket(rate)
+    assert bucket.is_full(now_s)
     for _ in range(rate.size):
-        full_at_s = rate.taken(full_at_s, now_s)
+        bucket.take(now_s)
     done = [now_s]
     for _ in range(more):
-        wait_s = rate.wait_s(full_at_s, done[-1])
+        wait_s = bucket.wait_s(done[-1])
         assert 0 < wait_s <= rate.interval_s * (1 + 1e-3) + 1e-6
         if wait_s > 1e-4:
-            assert rate.wait_s(full_at_s, done[-1] + wait_s - 1e-5) > 0
+            assert bucket.wait_s(done[-1] + wait_s - 1e-5) > 0
         done.append(done[-1] + wait_s)
-        assert rate.wait_s(full_at_s, done[-1]) == 0
-        full_at_s = rate.taken(full_at_s, done[-1])
+        assert bucket.wait_s(done[-1]) == 0
+        bucket.take(done[-1])
+        assert not bucket.is_full(done[-1])
     assert all(earlier < later for earlier, later in pairwise(done))
 
 

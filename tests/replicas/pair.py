@@ -10,9 +10,10 @@ from kokuban_client.testing import ServerProcess
 class Pair:
     """Two servers of one store."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, **environment: str) -> None:
         self.store = store
-        self.a, self.b = ServerProcess(store=store), ServerProcess(store=store)
+        self.a = ServerProcess(store=store, environment=environment)
+        self.b = ServerProcess(store=store, environment=environment)
 
     def start(self) -> None:
         """Start both at once."""

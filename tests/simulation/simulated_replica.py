@@ -7,6 +7,7 @@ from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kokuban_server.app.access import Access
+from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.heads import Heads
@@ -101,7 +102,8 @@ class SimulatedReplica:
         self.presence = Presence(way, self.time, name)
         mirrored = parts.mirrored_store(way, mirror)
         self.lock_requests = LockRequests(mirrored, access, self.time, request_ids, self.presence)
-        self.held_locks = HeldLocks(mirrored, access, self.time, self.lock_requests)
+        audit = AuditLog(way, self.time, name, self._complain)
+        self.held_locks = HeldLocks(mirrored, access, self.time, self.lock_requests, audit)
         self.sessions = Sessions(mirrored, access, self.time, request_ids)
         self.lock_upkeep = LockUpkeep(way, self.time, mirror, self._complain, name, self.lock_requests.keeps)
         guards = parts.lock_guards(mirror, access, self.time)

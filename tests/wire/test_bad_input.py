@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 import pytest
+from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
 from kokuban.v1 import (
     admin_service_pb2,
+    audit_pb2,
     board_service_pb2,
     commit_pb2,
     entry_pb2,
@@ -190,11 +192,28 @@ FULL: dict[str, Callable[[], Message]] = {
         board="main", region=REGION, verb=policy_pb2.VERB_READ
     ),
     ADMIN + "Compact": lambda: admin_service_pb2.CompactRequest(before=TOKEN),
+    ADMIN + "ListAuditRecords": lambda: audit_pb2.ListAuditRecordsRequest(
+        filter=audit_pb2.AuditFilter(
+            board="main",
+            agent="writer-1",
+            act="lock.break",
+            begin_time=timestamp_pb2.Timestamp(seconds=1),
+            end_time=timestamp_pb2.Timestamp(seconds=2),
+        ),
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    ADMIN + "VerifyAudit": lambda: audit_pb2.VerifyAuditRequest(anchor_hash="0" * 64),
 }
 """Every method, with a request in which every field is filled in."""
 
 
-_NOTHING_REQUIRED = {ADMIN + "GetStatus", ADMIN + "ListBoards"}
+_NOTHING_REQUIRED = {
+    ADMIN + "GetStatus",
+    ADMIN + "ListBoards",
+    ADMIN + "ListAuditRecords",
+    ADMIN + "VerifyAudit",
+}
 
 
 async def call(agent: Agent, method: str, raw: bytes, metadata: Any = None) -> Refused | None:  # noqa: ANN401 - any message, or any field of one
@@ -313,7 +332,7 @@ async def test_a_field_of_another_wire_type_counts_as_not_given(agent: Agent, me
 async def test_an_empty_message_names_the_first_field_it_lacks(agent: Agent, method: str) -> None:
     refusal = await call(agent, method, b"")
     if method in _NOTHING_REQUIRED:
-        assert refusal is None
+        assert refusal is None or refusal.reason == "ROLE_REQUIRED"
     else:
         check(refusal, "FIELD_REQUIRED", "before" if method.endswith("Compact") else "board")
 
@@ -344,7 +363,7 @@ async def test_a_message_of_more_than_1_MiB_is_refused(agent: Agent, method: str
     raw = b"\xfa\x3f" + _varint(fits) + b"x" * fits
     assert len(raw) == limits.REQUEST_BYTES_MAX
     refusal = await call(agent, method, raw)
-    assert refusal is None or refusal.reason == "FIELD_REQUIRED"
+    assert refusal is None or refusal.reason in {"FIELD_REQUIRED", "ROLE_REQUIRED"}
 
 
 def _varint(number: int) -> bytes:
@@ -1267,6 +1286,50 @@ async def test_compact_wants_a_token(running: Running) -> None:
     for before, reason in (("", "FIELD_REQUIRED"), ("x", "TOKEN_INVALID"), (TOKEN, "TOKEN_FROM_ANOTHER_STORE")):
         request = admin_service_pb2.CompactRequest(before=before)
         check(await call(operator, ADMIN + "Compact", request.SerializeToString()), reason, "before")
+
+
+_BEFORE_1970 = timestamp_pb2.Timestamp(seconds=-1)
+_AFTER_9999 = timestamp_pb2.Timestamp(seconds=253_402_300_800)
+_TOO_FINE = timestamp_pb2.Timestamp(seconds=1, nanos=1)
+_LONG = "x" * (limits.AGENT_ID_BYTES_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("board", "Main"),
+        ("agent", _LONG),
+        ("act", _LONG),
+        ("begin_time", _BEFORE_1970),
+        ("begin_time", _TOO_FINE),
+        ("end_time", _AFTER_9999),
+    ],
+)
+async def test_a_filter_of_audit_records_that_can_match_nothing_is_refused(
+    running: Running,
+    field: str,
+    value: Any,  # noqa: ANN401 - any field's
+) -> None:
+    request = audit_pb2.ListAuditRecordsRequest(filter=audit_pb2.AuditFilter(**{field: value}))
+    refusal = await call(running.as_agent("keeper", "auditor"), ADMIN + "ListAuditRecords", request.SerializeToString())
+    check(refusal, "FIELD_INVALID", f"filter.{field}")
+
+
+@pytest.mark.parametrize("kept", ["0" * 63, "0" * 65, "A" * 64, "g" * 64])
+async def test_an_anchors_hash_has_64_digits(running: Running, kept: str) -> None:
+    raw = audit_pb2.VerifyAuditRequest(anchor_hash=kept).SerializeToString()
+    check(await call(running.as_agent("keeper", "auditor"), ADMIN + "VerifyAudit", raw), "FIELD_INVALID", "anchor_hash")
+
+
+async def test_a_page_of_audit_records_has_at_most_1000(running: Running) -> None:
+    auditor = running.as_agent("keeper", "auditor")
+    for size, field in ((limits.PAGE_ENTRIES_MAX, None), (limits.PAGE_ENTRIES_MAX + 1, "page_size"), (-1, "page_size")):
+        raw = audit_pb2.ListAuditRecordsRequest(page_size=size).SerializeToString()
+        refusal = await call(auditor, ADMIN + "ListAuditRecords", raw)
+        if field is None:
+            assert refusal is None
+        else:
+            check(refusal, "FIELD_INVALID", field)
 
 
 async def test_a_watch_without_a_known_start_is_refused(agent: Agent) -> None:

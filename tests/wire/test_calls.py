@@ -105,9 +105,9 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
     asked: list[str] = []
     plain = Access.open_under
 
-    def noted(self: Access, *arguments: Any) -> Any:  # noqa: ANN401 - any message, or any field of one
+    def noted(self: Access, *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - any message, or any field of one
         asked.append(str(arguments[2]))
-        return plain(self, *arguments)
+        return plain(self, *arguments, **more)
 
     monkeypatch.setattr(Access, "open_under", noted)
     for name, rule in wire_server.RULES.items():

@@ -12,6 +12,7 @@ import pytest
 
 from kokuban.v1 import (
     admin_service_pb2,
+    audit_pb2,
     board_service_pb2,
     commit_pb2,
     error_reason_pb2,
@@ -99,6 +100,8 @@ def _requests(board: str) -> dict[str, Message]:
             board=board, region=REGION, verb=policy_pb2.VERB_READ
         ),
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
+        "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
+        "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
     }
 
 
@@ -108,6 +111,8 @@ _WITHOUT_BOARD = {
     "AdminService.CreateBoard",
     "AdminService.ListBoards",
     "AdminService.Compact",
+    "AdminService.ListAuditRecords",
+    "AdminService.VerifyAudit",
 }
 _ROLES = {
     "AdminService.CreateBoard",
@@ -115,6 +120,8 @@ _ROLES = {
     "AdminService.GetPolicy",
     "AdminService.SetPolicy",
     "AdminService.Compact",
+    "AdminService.ListAuditRecords",
+    "AdminService.VerifyAudit",
     "LockService.BreakLock",
 }
 

@@ -28,6 +28,7 @@ EXIT_CODES = {
     "unavailable": 6,
     "outcome unknown": 7,
     "lock lost": 8,
+    "audit log broken": 9,
 }
 
 

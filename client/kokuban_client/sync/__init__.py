@@ -6,8 +6,20 @@ client may be used from several threads.
 
 from __future__ import annotations
 
+from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
 from kokuban_client.sync._sessions import Session
 from kokuban_client.sync._watch import Watch
 
-__all__ = ["Board", "Claim", "Client", "HeldLock", "Listing", "Session", "Transaction", "Watch", "connect"]
+__all__ = [
+    "AuditRecords",
+    "Board",
+    "Claim",
+    "Client",
+    "HeldLock",
+    "Listing",
+    "Session",
+    "Transaction",
+    "Watch",
+    "connect",
+]

@@ -12,6 +12,7 @@ from kokuban_client import _wire
 from kokuban_client._identity import Identity
 from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._transaction import Changes
+from kokuban_client._wire import audit as audit_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
 from kokuban_client.errors import (
@@ -24,6 +25,7 @@ from kokuban_client.errors import (
     TokenFromAnotherStore,
 )
 from kokuban_client.sync import _channel
+from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._calls import Calls
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
@@ -31,6 +33,7 @@ from kokuban_client.sync._watch import Watch
 from kokuban_client.types import (
     KEEP,
     Access,
+    AuditVerdict,
     Batch,
     BoardInfo,
     BoardPolicy,
@@ -221,6 +224,34 @@ class Client:
         """Forget the store's history before a token; give the number up to which it is forgotten. For operators."""
         answer = self._calls.call(lambda link: link.admin.Compact, _wire.compact_request(before), timeout_s=timeout_s)
         return answer.compacted_revision
+
+    def audit_records(
+        self,
+        *,
+        board: str = "",
+        agent: str = "",
+        act: str = "",
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        page_size: int = 0,
+        timeout_s: float | None = None,
+    ) -> AuditRecords:
+        """Give the records of the audit log in order of time, to be iterated over with `for`. For auditors and operators.
+
+        What is given narrows it down: `begin` is the earliest time of recording, and all are before `end`. `timeout_s` is for
+        each page.
+        """
+        wanted = audit_wire.filter_message(board=board, agent=agent, act=act, begin=begin, end=end)
+        return AuditRecords(self._calls, wanted, page_size=page_size, timeout_s=timeout_s)
+
+    def verify_audit(self, *, anchor_hash: str = "", timeout_s: float | None = None) -> AuditVerdict:
+        """Say whether the audit log is as it was written, and holds an anchor that was kept. For auditors and operators.
+
+        It reads the whole log: give it time.
+        """
+        request = audit_wire.verify_request(anchor_hash)
+        answer = self._calls.call(lambda link: link.admin.VerifyAudit, request, timeout_s=timeout_s)
+        return audit_wire.verdict(answer)
 
     def close(self) -> None:
         """Close the sessions and the connections. Locks that are in use are lost.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys
 from kokuban_server.core.access import Decision, RegionRules, Role, Verb
+from kokuban_server.core.audit import REGION_READ, AuditEntry
 from kokuban_server.core.boards import BoardRecord
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.commit import Target
+from kokuban_server.core.names import RegionKind
 from kokuban_server.core.refusals import NotFound, RoleRequired, StoreUnavailable, WriteForbidden
 from kokuban_server.ports.board_store import CommitRefused
 from kokuban_server.records.board_codec import encode_board
@@ -19,9 +21,11 @@ from kokuban_server.records.board_codec import encode_board
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.boards import Board, Boards
     from kokuban_server.core.access import Principal
     from kokuban_server.core.names import EntryKey, Region
+    from kokuban_server.core.refusals import Refusal
     from kokuban_server.ports.board_store import BoardStore, Record
     from kokuban_server.ports.clock import Clock
 
@@ -37,19 +41,34 @@ class OpenRegion:
     rules: RegionRules
     generation: bytes
     """The key of the region's lock generation."""
+    is_foreign: bool
+    """It is another agent's private memory."""
 
     def target(self, key: EntryKey) -> Target:
         """Give an entry of the region as a commit's target."""
         return Target(key, keys.head(self.prefix, key.path), self.rules, self.generation)
 
 
+_Refusal = TypeVar("_Refusal", bound="Refusal")
 _Opened: TypeAlias = "dict[tuple[Principal, Board, Region], OpenRegion]"
 
 
 class Access:
-    """Decides, for a principal the wire has identified, what may be opened."""
+    """Decides, for a principal the wire has identified, what may be opened.
 
-    def __init__(self, store: BoardStore, boards: Boards, clock: Clock, development_boards: frozenset[str]) -> None:
+    Every refusal of access is made here, and the audit log is told of it: also where it is answered like something that is not
+    there, or as one thing missing among many.
+    """
+
+    def __init__(
+        self,
+        store: BoardStore,
+        boards: Boards,
+        clock: Clock,
+        development_boards: frozenset[str],
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self._store = store
         self._boards = boards
         self._clock = clock
@@ -59,15 +78,20 @@ class Access:
         self._writable: _Opened = {}
         self._lockable: _Opened = {}
 
-    def require_role(self, principal: Principal, role: Role) -> None:
-        """Raise `RoleRequired` unless the principal has the role."""
-        if role not in principal.roles:
-            raise RoleRequired(role.value)
+    def refused(self, principal: Principal, board_id: str, target: str, refusal: _Refusal) -> _Refusal:
+        """Note an attempt that is refused, which its caller cannot notice; give the refusal."""
+        if self._audit is not None:
+            self._audit.refused(principal, board_id, target, refusal.reason)
+        return refusal
 
-    def require_one_of(self, principal: Principal, roles: Sequence[Role]) -> None:
+    def require_role(self, principal: Principal, role: Role, board_id: str = "") -> None:
+        """Raise `RoleRequired` unless the principal has the role."""
+        self.require_one_of(principal, (role,), board_id)
+
+    def require_one_of(self, principal: Principal, roles: Sequence[Role], board_id: str = "") -> None:
         """Raise `RoleRequired`, which names the first, unless the principal has one of the roles."""
         if principal.roles.isdisjoint(roles):
-            raise RoleRequired(roles[0].value)
+            raise self.refused(principal, board_id, f"role {roles[0]}", RoleRequired(roles[0].value))
 
     async def enter(self, principal: Principal, board_id: str, deadline: float) -> Board:
         """Give the board as this server knows it. Raises `NotFound` unless there is such a board for the principal.
@@ -87,6 +111,7 @@ class Access:
         """Give the board as the store has it now, be it live or deleted, if there is one for the principal; as `enter`."""
         board = await self._boards.read(principal.tenant, board_id, left_s(deadline))
         if not principal.boards.includes(board_id):
+            self.refused(principal, board_id, "", NotFound())
             return None
         if board is None and principal.is_development and board_id in self._development_boards:
             return await self._made(principal, board_id, deadline)
@@ -103,18 +128,23 @@ class Access:
         """Take in a board's record that was read; give the newest that is known."""
         return self._boards.learn(record.key, record.value, record.revision)
 
-    def open(self, principal: Principal, board_id: str, region: Region, verb: Verb) -> OpenRegion:
+    def open(
+        self, principal: Principal, board_id: str, region: Region, verb: Verb, *, noted: bool = True
+    ) -> OpenRegion:
         """Give the region for reading, writing or locking.
 
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
-        it may be read but not written or locked. The board must have been entered.
+        it may be read but not written or locked. The board must have been entered. Not `noted` is a refusal of what the
+        caller did not ask for: for instance a region that somebody else's lock names.
         """
         board = self._boards.at_hand(principal.tenant, board_id)
         if board is None:
             raise StoreUnavailable("the board has to be looked up again")
-        return self.open_under(board, principal, region, verb)
+        return self.open_under(board, principal, region, verb, noted=noted)
 
-    def open_under(self, board: Board, principal: Principal, region: Region, verb: Verb) -> OpenRegion:
+    def open_under(
+        self, board: Board, principal: Principal, region: Region, verb: Verb, *, noted: bool = True
+    ) -> OpenRegion:
         """Give the region under the policy of a board that was entered; as `open`."""
         opened_before = (
             self._readable if verb is Verb.READ else self._writable if verb is Verb.WRITE else self._lockable
@@ -125,17 +155,28 @@ class Access:
         if not board.is_live:
             raise NotFound
         decision = board.policy.rule(principal, region, verb).decision
-        if decision is Decision.HIDDEN:
-            raise NotFound
-        if decision is Decision.FORBIDDEN:
-            raise WriteForbidden(str(region))
+        if decision is not Decision.ALLOWED:
+            refusal = NotFound() if decision is Decision.HIDDEN else WriteForbidden(str(region))
+            raise self.refused(principal, board.id, str(region), refusal) if noted else refusal
         prefix = keys.region_prefix(principal.tenant, board.id, region)
         rules = board.policy.terms(region).rules
-        opened = OpenRegion(board, region, prefix, rules, keys.LOCK_GENERATION + prefix)
+        is_foreign = region.kind is RegionKind.AGENT and region.id != principal.agent
+        opened = OpenRegion(board, region, prefix, rules, keys.LOCK_GENERATION + prefix, is_foreign)
         if len(opened_before) >= _OPENED_MAX:
             opened_before.clear()
         opened_before[principal, board, region] = opened
         return opened
+
+    async def show(self, principal: Principal, opened: Sequence[OpenRegion], deadline: float) -> None:
+        """Come back when what was read of the regions may be shown: asked for again, and accounted for. Raises `NotFound`."""
+        self.recheck(principal, opened)
+        await self.account(principal, opened, deadline)
+
+    async def account(self, principal: Principal, opened: Sequence[OpenRegion], deadline: float) -> None:
+        """Record that other agents' private memory is read. What cannot be recorded is not shown."""
+        for one in opened:
+            if one.is_foreign and self._audit is not None:
+                await self._audit.append(AuditEntry(REGION_READ, principal, one.board.id, str(one.region)), deadline)
 
     def recheck(self, principal: Principal, opened: Iterable[OpenRegion]) -> None:
         """Raise `NotFound` if one of the regions may not be read any more: asked again before anything of it is shown."""

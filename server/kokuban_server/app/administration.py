@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core.access import Role
+from kokuban_server.core.audit import BEGUN, HISTORY_COMPACT, AuditEntry
 from kokuban_server.core.refusals import TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
 
 if TYPE_CHECKING:
     from kokuban_server.app.access import Access
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.core.access import Principal
     from kokuban_server.ports.board_store import BoardStore, StoreStatus
 
@@ -26,7 +28,8 @@ class ServerStatus(NamedTuple):
 class Administration:
     """What operators ask for."""
 
-    def __init__(self, store: BoardStore, access: Access, server_version: str) -> None:
+    def __init__(self, store: BoardStore, access: Access, server_version: str, audit: AuditLog) -> None:
+        self._audit = audit
         self._store = store
         self._access = access
         self._server_version = server_version
@@ -48,4 +51,6 @@ class Administration:
         status = await self._store.status(left_s(deadline))
         if before > status.revision:
             raise TokenAheadOfStore("before")
+        target = f"before revision {before}"
+        await self._audit.append(AuditEntry(HISTORY_COMPACT, principal, target=target, outcome=BEGUN), deadline)
         return await self._store.compact(before, left_s(deadline)), status.revision

@@ -10,6 +10,7 @@ from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Decision, Role
+from kokuban_server.core.audit import BOARD_CREATE, BOARD_DELETE, POLICY_SET, AuditEntry
 from kokuban_server.core.boards import BoardRecord, BoardState, PolicyVersion, PurgeCount
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.policy import check
@@ -26,6 +27,7 @@ from kokuban_server.records.board_codec import encode_board, encode_purge
 
 if TYPE_CHECKING:
     from kokuban_server.app.access import Access
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.boards import Board, Boards
     from kokuban_server.core.access import Principal, Verb
     from kokuban_server.core.change_set import AtRevision
@@ -49,7 +51,8 @@ class BoardPage(NamedTuple):
 class BoardAdministration:
     """What operators ask for of boards."""
 
-    def __init__(self, store: BoardStore, access: Access, boards: Boards, clock: Clock) -> None:
+    def __init__(self, store: BoardStore, access: Access, boards: Boards, clock: Clock, audit: AuditLog) -> None:
+        self._audit = audit
         self._store = store
         self._access = access
         self._boards = boards
@@ -62,16 +65,17 @@ class BoardAdministration:
 
     async def create(self, principal: Principal, board_id: str, deadline: float) -> Board:
         """Make a board of the principal's tenant. Raises `RoleRequired`, and `BoardExists`."""
-        self._access.require_role(principal, Role.OPERATOR)
+        self._access.require_role(principal, Role.OPERATOR, board_id)
         before = await self._boards.read(principal.tenant, board_id, left_s(deadline))
         if not principal.boards.includes(board_id):
-            raise NotFound
+            raise self._access.refused(principal, board_id, "", NotFound())
         if before is not None and before.record.state is not BoardState.PURGED:
             raise BoardExists(board_id)
         key = keys.board(principal.tenant, board_id)
         guard = before.guard if before is not None else Absent(key)
         try:
-            return await self._write(guard, key, BoardRecord(self._clock.now_ms(), principal.agent), deadline)
+            record = BoardRecord(self._clock.now_ms(), principal.agent)
+            return await self._write(AuditEntry(BOARD_CREATE, principal, board_id), guard, key, record, deadline)
         except CommitRefused:
             raise BoardExists(board_id) from None
 
@@ -106,7 +110,8 @@ class BoardAdministration:
 
         Raises `RoleRequired`, `NotAdministrator`, and `NotFound`.
         """
-        self._access.require_role(principal, Role.OPERATOR)
+        self._access.require_role(principal, Role.OPERATOR, board_id)
+        entry = AuditEntry(BOARD_DELETE, principal, board_id, reason=reason)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
             board = await self._access.find(principal, board_id, deadline)
             if board is None:
@@ -123,14 +128,14 @@ class BoardAdministration:
             )
             task = Put(keys.purge(principal.tenant, board_id), encode_purge(PurgeCount()))
             try:
-                return await self._write(board.guard, board.key, record, deadline, task)
+                return await self._write(entry, board.guard, board.key, record, deadline, task)
             except CommitRefused:
                 continue
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 
     async def policy(self, principal: Principal, board_id: str, deadline: float) -> Board:
         """Give a board with its policy as it is now. Raises `RoleRequired` and `NotFound`."""
-        self._access.require_one_of(principal, _OVERSEERS)
+        self._access.require_one_of(principal, _OVERSEERS, board_id)
         return await self._live(principal, board_id, deadline)
 
     async def set_policy(
@@ -140,7 +145,7 @@ class BoardAdministration:
 
         Raises `RoleRequired`, `NotAdministrator`, `NotFound`, `InvalidRequest`, `PolicyLocksOut`, `PolicyChanged`.
         """
-        self._access.require_role(principal, Role.OPERATOR)
+        self._access.require_role(principal, Role.OPERATOR, board_id)
         check(policy, "policy")
         if not policy.may_administer(principal):
             raise PolicyLocksOut(board_id)
@@ -155,9 +160,9 @@ class BoardAdministration:
                 raise PolicyChanged(board_id, replaces, number, author)
             version = PolicyVersion(number + 1, self._clock.now_ms(), principal.agent, reason)
             try:
-                return await self._write(
-                    board.guard, board.key, replace(record, policy=policy, version=version), deadline
-                )
+                entry = AuditEntry(POLICY_SET, principal, board_id, f"policy {version.number}", reason)
+                after = replace(record, policy=policy, version=version)
+                return await self._write(entry, board.guard, board.key, after, deadline)
             except CommitRefused:
                 continue
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
@@ -182,15 +187,20 @@ class BoardAdministration:
             raise NotFound
         return board
 
-    @staticmethod
-    def _require_administrator(principal: Principal, board: Board) -> None:
+    def _require_administrator(self, principal: Principal, board: Board) -> None:
         if not board.policy.may_administer(principal):
-            raise NotAdministrator(board.id)
+            raise self._access.refused(principal, board.id, "policy", NotAdministrator(board.id))
 
     async def _write(
-        self, guard: Absent | AtRevision, key: bytes, record: BoardRecord, deadline: float, *more: Put
+        self,
+        entry: AuditEntry,
+        guard: Absent | AtRevision,
+        key: bytes,
+        record: BoardRecord,
+        deadline: float,
+        *more: Put,
     ) -> Board:
         """Write a board's record, and give the board as it is now. Raises `CommitRefused` if it has changed meanwhile."""
         raw = encode_board(record)
-        revision = await self._store.commit(ChangeSet((guard,), (Put(key, raw), *more)), left_s(deadline))
+        revision = await self._audit.commit_with(entry, ChangeSet((guard,), (Put(key, raw), *more)), deadline)
         return self._boards.learn(key, raw, revision)

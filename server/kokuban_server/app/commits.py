@@ -165,6 +165,9 @@ class Commits:
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
+        if request.beliefs:  # a belief that does not hold tells something of its entry
+            read = [self._access.open_under(board, principal, key.region, Verb.READ) for key, _ in request.beliefs]
+            await self._access.account(principal, read, deadline)
         try:
             if (
                 len(attempt.steps) == 1

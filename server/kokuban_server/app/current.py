@@ -15,7 +15,7 @@ from kokuban_server.records.lock_codec import decode_lock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kokuban_server.app.access import Access
+    from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.lock_guards import FenceGiven
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
@@ -59,10 +59,12 @@ class Gate:
             if given.fence.epoch != epoch:
                 raise TokenFromAnotherStore(f"{given.field}.epoch")
         prefix = keys.board_prefix(principal.tenant, board)
-        named = [self._head(principal, board, entry) for entry, _ in entries]
+        opened: list[OpenRegion] = []
+        named = [self._head(principal, board, entry, opened) for entry, _ in entries]
         named += [keys.on_board(keys.LOCK, prefix, given.fence.lock_id) for given in fences]
         cut = await self._store.read(named, STRONG, left_s(deadline))
         self._time.saw(cut.store_time_ms)
+        await self._access.show(principal, opened, deadline)
         now_ms = self._time.now_ms()
         stale = [
             entry
@@ -76,12 +78,13 @@ class Gate:
         ]
         return Verdict(stale, lost, cut.revision)
 
-    def _head(self, principal: Principal, board: str, entry: EntryKey) -> bytes:
-        """Give an entry's key, or one that never holds anything where the caller may not read."""
+    def _head(self, principal: Principal, board: str, entry: EntryKey, opened: list[OpenRegion]) -> bytes:
+        """Give an entry's key, or one that never holds anything where the caller may not read; add the region to `opened`."""
         try:
             region = self._access.open(principal, board, entry.region, Verb.READ)
         except NotFound:
             return keys.HEAD
+        opened.append(region)
         return keys.head(region.prefix, entry.path)
 
 

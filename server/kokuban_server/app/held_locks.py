@@ -12,16 +12,18 @@ from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Role, Verb
+from kokuban_server.core.audit import LOCK_BREAK, AuditEntry
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, CreatedAt, DeleteKey, Put
 from kokuban_server.core.locks import LockTarget, Mode
 from kokuban_server.core.refusals import Contended, LockLost, NotFound, NotHolder, TokenFromAnotherStore
 from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
-from kokuban_server.records.lock_codec import decode_lock, encode_audit, encode_generation, encode_lock
+from kokuban_server.records.lock_codec import decode_lock, encode_generation, encode_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kokuban_server.app.access import Access
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.lock_requests import LockRequests
     from kokuban_server.app.mirrored_store import MirroredStore
     from kokuban_server.app.store_time import StoreTime
@@ -44,7 +46,10 @@ class LockPage(NamedTuple):
 class HeldLocks:
     """Answers what concerns locks that were granted."""
 
-    def __init__(self, store: MirroredStore, access: Access, time: StoreTime, requests: LockRequests) -> None:
+    def __init__(
+        self, store: MirroredStore, access: Access, time: StoreTime, requests: LockRequests, audit: AuditLog
+    ) -> None:
+        self._audit = audit
         self._mirrored = store
         self._store = store.port
         self._mirror = store.mirror
@@ -130,7 +135,6 @@ class HeldLocks:
         board: str,
         lock_id: str,
         reason: str,
-        traceparent: str,
         deadline: float,
         *,
         skip_lock_delay: bool,
@@ -139,21 +143,20 @@ class HeldLocks:
 
         Raises `RoleRequired`, and `NotFound` for a lock of which the caller may read no region.
         """
-        self._access.require_one_of(principal, (Role.SUPERVISOR, Role.OPERATOR))
+        self._access.require_one_of(principal, (Role.SUPERVISOR, Role.OPERATOR), board)
         await self._enter(principal, board, deadline)
         prefix = keys.board_prefix(principal.tenant, board)
         lock_key = keys.on_board(keys.LOCK, prefix, lock_id)
         marker_key = keys.on_board(keys.MARKER, prefix, lock_id)
-        sent: tuple[bytes, ShownLock] | None = None
+        entry = AuditEntry(LOCK_BREAK, principal, board, f"lock {lock_id}", reason)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
             cut = await self._store.read([lock_key, marker_key], STRONG, left_s(deadline))
             found, marker = cut.records
-            if sent is not None and found is None and marker is not None and marker.value == sent[0]:
-                return sent[1], marker.revision  # the answer to the first try was lost
             if found is None or marker is None:
                 raise NotFound
             lock = decode_lock(lock_key, found.value)
             if not self.sight(principal, board).targets(lock):
+                self._access.open(principal, board, lock.regions[0], Verb.READ)  # is refused, and noted
                 raise NotFound
             now_ms = self._time.now_ms()
             broken = replace(
@@ -163,16 +166,13 @@ class HeldLocks:
                 broken_reason=reason,
                 lock_delay_ms=0 if skip_lock_delay else lock.lock_delay_ms,
             )
-            audit = encode_audit("break_lock", principal.agent, reason, now_ms, f"{board}/{lock_id}", traceparent)
-            raw = encode_lock(broken)
-            puts = (Put(marker_key, raw), Put(keys.audit(now_ms, lock_id), audit))
             guards = (AtRevision(lock_key, found.revision), AtRevision(marker_key, marker.revision))
-            sent = raw, ShownLock(lock_id, lock, False, found.create_revision)
+            change = ChangeSet(guards, (Put(marker_key, encode_lock(broken)),), (DeleteKey(lock_key),))
             try:
-                revision = await self._apply(ChangeSet(guards, puts, (DeleteKey(lock_key),)), deadline)
+                revision = await self._audit.commit_with(entry, change, deadline, self._apply)
             except CommitRefused:
                 continue
-            return sent[1], revision
+            return ShownLock(lock_id, lock, False, found.create_revision), revision
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 
     async def list_locks(
@@ -213,7 +213,7 @@ class HeldLocks:
                 else:
                     locks.append(ShownLock(name, lock, False, record.create_revision))
         shown, revision = await self._with_states(prefix, locks, deadline)
-        self._access.recheck(principal, [opened])
+        await self._access.show(principal, [opened], deadline)
         return LockPage(shown, waits, next_token, revision)
 
     async def _with_states(

@@ -28,7 +28,7 @@ class Sight:
     def reads(self, region: Region) -> bool:
         """Say whether the caller may read a region."""
         try:
-            self._access.open(self._principal, self._board, region, Verb.READ)
+            self._access.open(self._principal, self._board, region, Verb.READ, noted=False)
         except NotFound:
             return False
         return True

@@ -32,23 +32,27 @@ class MirroredStore:
         return cut
 
     async def apply(self, change: ChangeSet, deadline: float) -> int:
-        """Have the store judge and apply a set, and take in what it did; the same again after a lost answer.
+        """Have the store judge and apply a set, as `commit_surely` does, and take in what it did."""
+        revision = await commit_surely(self.port, change, deadline)
+        self.mirror.learn(change, revision)
+        return revision
 
-        One of the set's guards is undone by its own writes, so it happens once; but then the answer to the second try may
-        be that it does not hold.
-        """
-        pause_s = 0.01
-        while True:
-            try:
-                revision = await self.port.commit(change, left_s(deadline))
-            except OutcomeUnknown:
-                if left_s(deadline) <= pause_s:
-                    raise
-                await asyncio.sleep(pause_s)
-                pause_s = min(1.0, pause_s * 2)
-            else:
-                self.mirror.learn(change, revision)
-                return revision
+
+async def commit_surely(store: BoardStore, change: ChangeSet, deadline: float) -> int:
+    """Have the store judge and apply a set; the same again after a lost answer.
+
+    One of the set's guards is undone by its own writes, so it happens once; but then the answer to the second try may be
+    that it does not hold.
+    """
+    pause_s = 0.01
+    while True:
+        try:
+            return await store.commit(change, left_s(deadline))
+        except OutcomeUnknown:
+            if left_s(deadline) <= pause_s:
+                raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(1.0, pause_s * 2)
 
 
 async def settle(

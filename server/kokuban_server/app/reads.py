@@ -142,7 +142,7 @@ class Reads:
         cut, states = await self._settled(
             lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
-        self._access.recheck(principal, opened)
+        await self._access.show(principal, opened, deadline)
         found: dict[EntryKey, Found] = {}
         size = 0
         for key, record, state in zip(readable, cut.records, states, strict=False):
@@ -193,7 +193,7 @@ class Reads:
             more = page.more
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
-        self._access.recheck(principal, [opened])
+        await self._access.show(principal, [opened], deadline)
         return Listing(found, make_page_token(after, prefix, prefix) if more else "", revision)
 
     async def list_revisions(
@@ -213,7 +213,7 @@ class Reads:
         after = read_page_token(page_token, prefix, prefix)
         page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
         self._time.saw(page.store_time_ms)
-        self._access.recheck(principal, [opened])
+        await self._access.show(principal, [opened], deadline)
         if not page.records and not page_token:
             raise NotFound(encode_token(self._store.epoch, page.revision))
         now_ms = self._time.now_ms()

@@ -342,6 +342,7 @@ class Watches:
         wait_s = left_s(deadline)
         opened = _apart([(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets])
         regions = [region for region, _ in opened]
+        await self._access.account(principal, regions, deadline)
         async with contextlib.aclosing(self._followed(opened, start, wait_s)) as parts:
             async for part in parts:
                 self._access.recheck(principal, regions)

@@ -17,6 +17,8 @@ import structlog
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
+from kokuban_server.app.audit import AuditLog
+from kokuban_server.app.audit_reading import AuditReading
 from kokuban_server.app.board_administration import BoardAdministration
 from kokuban_server.app.board_census import BoardCensus
 from kokuban_server.app.board_sizes import BoardSizes
@@ -45,6 +47,7 @@ from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -82,7 +85,10 @@ class Server:
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
         self._boards = boards = Boards(store)
-        access = Access(store, boards, clock, development_boards)
+        self._audit = audit = AuditLog(
+            store, time, server_id, _report, anchor_interval_s=settings.audit_anchor_interval_s
+        )
+        access = Access(store, boards, clock, development_boards, audit)
         request_ids = RequestIds(time, digest_key, window_ms)
         self._settings = settings
         self._store = store
@@ -113,16 +119,20 @@ class Server:
         commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
-        held = HeldLocks(mirrored, access, time, self._lock_requests)
-        administration = Administration(store, access, importlib.metadata.version("kokuban"))
-        board_administration = BoardAdministration(store, access, boards, clock)
+        held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
+        administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
+        board_administration = BoardAdministration(store, access, boards, clock, audit)
+        audit_methods = AuditMethods(AuditReading(store, access)).methods
         epoch = store.epoch
         self._wire = WireServer(
             {
                 "BoardService": BoardService(commits, reads, self._watches, gate, time, request_ids, epoch).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
                 "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
-                "AdminService": AdminService(administration, board_administration).methods,
+                "AdminService": {
+                    **AdminService(administration, board_administration).methods,
+                    **audit_methods,
+                },
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
             self._drain_streams,
@@ -153,6 +163,7 @@ class Server:
         self._background = [
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
+            asyncio.create_task(self._audit.run(), name="audit"),
         ]
         if self._sizes is not None and self._census is not None:
             self._background += [
@@ -178,6 +189,7 @@ class Server:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._audit.close()
         await self._lock_requests.close()
         await self._presence.end()
         await self._mirror.close()

@@ -22,7 +22,12 @@ MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
 SIZE: Final = b"z/"  # what a board takes, as it was last counted
-AUDIT: Final = b"u/"  # acts that somebody may have to answer for
+AUDIT: Final = b"u/"  # everything of the audit log
+AUDIT_RECORD: Final = b"u/r/"  # an act that somebody may have to answer for, in order of time within its tenant
+AUDIT_HEAD: Final = b"u/h/"  # the end of a chain of records
+AUDIT_MOVED: Final = b"u/m/"  # the end of a chain that moved since it was anchored
+AUDIT_ANCHOR: Final = b"u/a/"  # what the ends of chains were
+AUDIT_NEWEST: Final = b"u/n/"  # a tenant's newest anchor
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
 SESSION: Final = b"k/n/"  # a session, on its lease
@@ -212,9 +217,67 @@ def server(server_id: str) -> bytes:
     return SERVER + join(server_id.encode())
 
 
-def audit(time_ms: int, name: str) -> bytes:
-    """Give the key of an audit record; earlier ones sort first."""
-    return AUDIT + b"%015d/" % time_ms + join(name.encode())
+def audit_records(tenant: str) -> bytes:
+    """Give the prefix of a tenant's audit records, which are in order of time."""
+    return AUDIT_RECORD + join(tenant.encode())
+
+
+def audit_records_before(tenant: str, time_ms: int) -> bytes:
+    """Give a key that all audit records of earlier times are below."""
+    return audit_records(tenant) + b"%015d/" % time_ms
+
+
+def audit_record(tenant: str, time_ms: int, chain: str, sequence: int) -> bytes:
+    """Give the key of an audit record."""
+    return audit_records_before(tenant, time_ms) + join(chain.encode()) + b"%016d/" % sequence
+
+
+def parse_audit_record(key: bytes) -> tuple[int, str, int] | None:
+    """Give time, chain and sequence of an audit record's key; nothing for what is no such key."""
+    try:
+        tenant, time_ms, chain, sequence = (segment.decode() for segment in split(key[len(AUDIT_RECORD) :]))
+        place = int(time_ms), chain, int(sequence)
+    except ValueError:
+        return None
+    return place if audit_record(tenant, *place) == key else None
+
+
+def audit_chains(kind: bytes, tenant: str) -> bytes:
+    """Give the prefix of the ends of a tenant's chains. `kind` is `AUDIT_HEAD` or `AUDIT_MOVED`."""
+    return kind + join(tenant.encode())
+
+
+def audit_chain(kind: bytes, tenant: str, chain: str) -> bytes:
+    """Give the key of a chain's end."""
+    return kind + join(tenant.encode(), chain.encode())
+
+
+def parse_audit_chain(key: bytes) -> tuple[str, str]:
+    """Give tenant and chain of the key of a chain's end."""
+    segments = split(key[len(AUDIT_HEAD) :])
+    return segments[0].decode(), segments[-1].decode()
+
+
+def audit_anchors(tenant: str) -> bytes:
+    """Give the prefix of a tenant's anchors, which are in order."""
+    return AUDIT_ANCHOR + join(tenant.encode())
+
+
+def audit_anchor(tenant: str, sequence: int) -> bytes:
+    """Give the key of an anchor."""
+    return audit_anchors(tenant) + b"%016d/" % sequence
+
+
+def parse_audit_anchor(key: bytes) -> int:
+    """Give the sequence of an anchor's key; 0 for what is no such key."""
+    tenant, _, digits = key[len(AUDIT_ANCHOR) : -1].partition(b"/")
+    sequence = int(digits) if digits.isdigit() else 0
+    return sequence if AUDIT_ANCHOR + tenant + b"/%016d/" % sequence == key else 0
+
+
+def audit_newest(tenant: str) -> bytes:
+    """Give the key of what names a tenant's newest anchor."""
+    return AUDIT_NEWEST + join(tenant.encode())
 
 
 def parse_head(key: bytes) -> tuple[str, str, EntryKey]:

@@ -93,6 +93,24 @@ HISTORY_AGE_MS_MAX: Final = 30 * 24 * 3_600 * 1_000
 TOMBSTONE_MS: Final = 7 * 24 * 3_600 * 1_000
 STORE_HISTORY_MS: Final = 3_600 * 1_000
 
+# The audit log.
+AUDIT_BATCH_ENTRIES_MAX: Final = 64
+"""Records of one chain that are written in one commit."""
+AUDIT_NOTES_ENTRIES_MAX: Final = 1_024
+"""Refused attempts of all tenants that wait to be written."""
+AUDIT_PRINCIPALS_ENTRIES_MAX: Final = 1_024
+"""Principals whose refused attempts are counted apart."""
+AUDIT_REFUSED_BURST_ENTRIES_MAX: Final = 10
+AUDIT_REFUSED_INTERVAL_MS: Final = 10_000
+"""A principal's refused attempts that are recorded: a burst, then one in each interval. Likewise for a whole server."""
+AUDIT_REFUSED_SERVER_BURST_ENTRIES_MAX: Final = 200
+AUDIT_REFUSED_SERVER_INTERVAL_MS: Final = 100
+AUDIT_ANCHOR_CHAINS_ENTRIES_MAX: Final = 64
+AUDIT_EXAMINED_ENTRIES_MAX: Final = 10_000
+"""Records that are looked at for one page."""
+AUDIT_FAULTS_ENTRIES_MAX: Final = 100
+AUDIT_CHAINS_SHOWN_ENTRIES_MAX: Final = 1_000
+
 # Messages and calls.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 STATUS_METADATA_VALUE_BYTES_MAX: Final = 1024

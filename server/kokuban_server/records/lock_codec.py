@@ -100,10 +100,3 @@ def decode_generation(key: bytes, raw: bytes) -> str:
 def encode_server(begin_time_ms: int) -> bytes:
     """Give the stored form of a server's record."""
     return pb.ServerRecord(begin_time_ms=begin_time_ms).SerializeToString()
-
-
-def encode_audit(act: str, agent: str, reason: str, time_ms: int, subject: str, traceparent: str) -> bytes:
-    """Give the stored form of an act that somebody may have to answer for."""
-    return pb.AuditRecord(
-        act=act, agent=agent, reason=reason, time_ms=time_ms, subject=subject, traceparent=traceparent
-    ).SerializeToString()

@@ -167,7 +167,6 @@ class LockService:
             board,
             lock_id,
             reason,
-            call.traceparent,
             call.deadline,
             skip_lock_delay=message.skip_lock_delay,
         )

@@ -7,6 +7,7 @@ a client. There are no interceptors: this is the one layer that every method pas
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import re
 import secrets
@@ -15,8 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grpc
 import structlog
 
+from kokuban_server.app.origin import ORIGIN
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import DeadlineTooShort, Refusal, ServerDraining, StoreCorrupt, TooManyRequests
+from kokuban_server.core.audit import Origin
+from kokuban_server.core.rates import Bucket, Rate
+from kokuban_server.core.refusals import (
+    DeadlineTooShort,
+    Refusal,
+    ServerDraining,
+    StoreCorrupt,
+    TooManyRequests,
+    Unauthenticated,
+)
 from kokuban_server.wire.gathering import Gathering
 from kokuban_server.wire.status import message_of, status_of
 from kokuban_server.wire.usage import Usages
@@ -112,6 +123,7 @@ class Calls:
         self._streams_left = streams_max
         self._left_max = unary_max + streams_max
         self._turned_away = 0
+        self._strangers = _Strangers()
         self._gathering = Gathering()
         self._open_streams: dict[_OpenStream, Principal] = {}
         self.draining = asyncio.Event()
@@ -134,7 +146,7 @@ class Calls:
             self._unary_left -= 1
             try:
                 await self._gathering.begin()
-                call = self._call(context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX)
+                call = self._call(name, context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX)
                 with call.usage.calls:
                     if writes:
                         call.usage.write()
@@ -181,7 +193,7 @@ class Calls:
         self._streams_left -= 1
         stream = _OpenStream(asyncio.current_task())
         try:
-            call = self._call(context, math.inf, math.inf)  # a stream lives as long as its client wants
+            call = self._call(name, context, math.inf, math.inf)  # a stream lives as long as its client wants
             self._open_streams[stream] = call.principal
             usage = call.usage
             with usage.keep_alives if keeps_alive else usage.streams:
@@ -218,10 +230,19 @@ class Calls:
                 stream.task.cancel()
 
     def _call(
-        self, context: grpc.aio.ServicerContext[bytes, bytes], deadline_s_default: float, deadline_s_max: float
+        self,
+        name: str,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+        deadline_s_default: float,
+        deadline_s_max: float,
     ) -> Call:
         metadata: Any = context.invocation_metadata() or ()  # pairs, whatever the type stubs make of them
-        principal = self._identity(metadata, context.auth_context)
+        try:
+            principal = self._identity(metadata, context.auth_context)
+        except Unauthenticated as refusal:
+            self._strangers.log(name, context.peer(), refusal.reason)
+            raise
+        ORIGIN.set(functools.partial(_origin, name, context))
         remaining: float | None = context.time_remaining()  # the type stubs do not know that it may be nothing
         left_s = deadline_s_default if remaining is None else min(remaining, deadline_s_max)
         if left_s <= 0:
@@ -262,6 +283,29 @@ class Calls:
             (("grpc-status-details-bin", status.SerializeToString()),),
         )
         raise AssertionError("abort raises")  # pragma: no cover - for the type checker
+
+
+class _Strangers:
+    """Logs calls that nobody is believed to have made, some of many: they belong to no tenant, so to no audit log."""
+
+    def __init__(self) -> None:
+        self._rate = Bucket(Rate(1.0, 20))
+        self._suppressed = 0
+
+    def log(self, method: str, peer: str, reason: str) -> None:
+        """Log a call, and how many were not logged before it."""
+        now_s = asyncio.get_running_loop().time()
+        if self._rate.wait_s(now_s):
+            self._suppressed += 1
+            return
+        self._rate.take(now_s)
+        _log.warning("identity.refused", method=method, peer=peer, reason=reason, suppressed=self._suppressed)
+        self._suppressed = 0
+
+
+def _origin(name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Origin:
+    metadata: Any = context.invocation_metadata() or ()
+    return Origin(name.removeprefix("kokuban.v1."), context.peer(), _traceparent(metadata))
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -50,6 +50,8 @@ RULES: Final[dict[str, str]] = {
     "kokuban.v1.AdminService.ExplainAccess": "any principal; of its own requests",
     "kokuban.v1.AdminService.ListBoards": "any principal; the boards of its credential",
     "kokuban.v1.AdminService.Compact": "role operator",
+    "kokuban.v1.AdminService.ListAuditRecords": "role auditor or operator; the boards of its credential",
+    "kokuban.v1.AdminService.VerifyAudit": "role auditor or operator",
 }
 """How each method is authorised: `regions` asks `Access.open` for every region it touches, `own` compares the agent of the
 session or lock with the caller. A method without a row here does

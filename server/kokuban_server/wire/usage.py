@@ -6,7 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from kokuban_server.core.rates import Rate
+from kokuban_server.core.rates import Bucket, Rate
 from kokuban_server.core.refusals import PrincipalLimitReached
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class _Count:
 class Usage:
     """What one agent has in hand."""
 
-    __slots__ = ("_full_at_s", "_per_s_max", "_rate", "calls", "keep_alives", "streams")
+    __slots__ = ("_per_s_max", "_writes", "calls", "keep_alives", "streams")
 
     def __init__(self, limits: PrincipalLimits, rate: Rate | None) -> None:
         self.calls = _Count("calls", limits.calls_max, _CALLS_RETRY_MS)
@@ -61,24 +61,23 @@ class Usage:
         self.keep_alives = _Count("keep_alives", limits.streams_max, _STREAMS_RETRY_MS)
         """Streams that keep sessions alive."""
         self._per_s_max = limits.writes_per_s_max
-        self._rate = rate
-        self._full_at_s = -math.inf
+        self._writes = Bucket(rate) if rate is not None else None
 
     def write(self) -> None:
         """Count a write. Raises `PrincipalLimitReached`, which says when the next one may be made."""
-        rate = self._rate
-        if rate is None:
+        writes = self._writes
+        if writes is None:
             return
         now_s = asyncio.get_running_loop().time()
-        wait_s = rate.wait_s(self._full_at_s, now_s)
+        wait_s = writes.wait_s(now_s)
         if wait_s:
             raise PrincipalLimitReached("writes", self._per_s_max, math.ceil(wait_s * 1000))
-        self._full_at_s = rate.taken(self._full_at_s, now_s)
+        writes.take(now_s)
 
     def is_nothing(self, now_s: float) -> bool:
         """Say whether a new one would be the same."""
         in_hand = self.calls.in_hand + self.streams.in_hand + self.keep_alives.in_hand
-        return not in_hand and self._full_at_s <= now_s
+        return not in_hand and (self._writes is None or self._writes.is_full(now_s))
 
 
 class Usages:

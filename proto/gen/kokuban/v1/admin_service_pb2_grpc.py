@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from kokuban.v1 import admin_service_pb2 as kokuban_dot_v1_dot_admin__service__pb2
+from kokuban.v1 import audit_pb2 as kokuban_dot_v1_dot_audit__pb2
 
 GRPC_GENERATED_VERSION = '1.80.1'
 GRPC_VERSION = grpc.__version__
@@ -79,6 +80,16 @@ class AdminServiceStub(object):
                 '/kokuban.v1.AdminService/Compact',
                 request_serializer=kokuban_dot_v1_dot_admin__service__pb2.CompactRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CompactResponse.FromString,
+                _registered_method=True)
+        self.ListAuditRecords = channel.unary_unary(
+                '/kokuban.v1.AdminService/ListAuditRecords',
+                request_serializer=kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsResponse.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/kokuban.v1.AdminService/VerifyAudit',
+                request_serializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.FromString,
                 _registered_method=True)
 
 
@@ -157,6 +168,22 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAuditRecords(self, request, context):
+        """ListAuditRecords gives the records of the tenant's audit log in order of time. Needs the role `auditor` or `operator`, else
+        `ROLE_REQUIRED`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
+        the role `auditor` or `operator`, else `ROLE_REQUIRED`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -204,6 +231,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Compact,
                     request_deserializer=kokuban_dot_v1_dot_admin__service__pb2.CompactRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_admin__service__pb2.CompactResponse.SerializeToString,
+            ),
+            'ListAuditRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditRecords,
+                    request_deserializer=kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsResponse.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -450,6 +487,60 @@ class AdminService(object):
             '/kokuban.v1.AdminService/Compact',
             kokuban_dot_v1_dot_admin__service__pb2.CompactRequest.SerializeToString,
             kokuban_dot_v1_dot_admin__service__pb2.CompactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/ListAuditRecords',
+            kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsRequest.SerializeToString,
+            kokuban_dot_v1_dot_audit__pb2.ListAuditRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/VerifyAudit',
+            kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.SerializeToString,
+            kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ Looking after a server and its store."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from kokuban.v1 import admin_service_pb2 as _admin_service_pb2
+from kokuban.v1 import audit_pb2 as _audit_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -63,6 +64,14 @@ class AdminServiceStub:
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
     """
+    ListAuditRecords: _grpc.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRecordsRequest, _audit_pb2.ListAuditRecordsResponse]
+    """ListAuditRecords gives the records of the tenant's audit log in order of time. Needs the role `auditor` or `operator`, else
+    `ROLE_REQUIRED`.
+    """
+    VerifyAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.VerifyAuditResponse]
+    """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
+    the role `auditor` or `operator`, else `ROLE_REQUIRED`.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -98,6 +107,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Compact: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CompactRequest, _admin_service_pb2.CompactResponse]  # type: ignore[assignment]
     """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
     their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
+    """
+    ListAuditRecords: _aio.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRecordsRequest, _audit_pb2.ListAuditRecordsResponse]  # type: ignore[assignment]
+    """ListAuditRecords gives the records of the tenant's audit log in order of time. Needs the role `auditor` or `operator`, else
+    `ROLE_REQUIRED`.
+    """
+    VerifyAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.VerifyAuditResponse]  # type: ignore[assignment]
+    """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
+    the role `auditor` or `operator`, else `ROLE_REQUIRED`.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -185,6 +202,26 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.CompactResponse, _abc.Awaitable[_admin_service_pb2.CompactResponse]]:
         """Compact forgets the store's history before a state, so that watches and snapshots can no longer begin there. Entries and
         their kept revisions are not touched. Needs the role `operator`, else `ROLE_REQUIRED`.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuditRecords(
+        self,
+        request: _audit_pb2.ListAuditRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_audit_pb2.ListAuditRecordsResponse, _abc.Awaitable[_audit_pb2.ListAuditRecordsResponse]]:
+        """ListAuditRecords gives the records of the tenant's audit log in order of time. Needs the role `auditor` or `operator`, else
+        `ROLE_REQUIRED`.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyAudit(
+        self,
+        request: _audit_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_audit_pb2.VerifyAuditResponse, _abc.Awaitable[_audit_pb2.VerifyAuditResponse]]:
+        """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
+        the role `auditor` or `operator`, else `ROLE_REQUIRED`.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

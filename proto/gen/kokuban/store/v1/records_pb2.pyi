@@ -758,43 +758,197 @@ class ServerRecord(_message.Message):
 Global___ServerRecord: _TypeAlias = ServerRecord  # noqa: Y015
 
 @_typing.final
-class AuditRecord(_message.Message):
-    """AuditRecord is an act that somebody may have to answer for."""
+class AuditBody(_message.Message):
+    """AuditBody is an act that somebody may have to answer for. Its serialised bytes are what the record's hash is made of."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    TENANT_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    PREVIOUS_HASH_FIELD_NUMBER: _builtins.int
+    RECORD_TIME_MS_FIELD_NUMBER: _builtins.int
+    ACT_TIME_MS_FIELD_NUMBER: _builtins.int
     ACT_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    BOARD_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    TIME_MS_FIELD_NUMBER: _builtins.int
-    SUBJECT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """tenant is whose log it belongs to."""
+    chain: _builtins.str
+    """chain is the chain: one for each server process and tenant."""
+    sequence: _builtins.int
+    """sequence counts the chain's records from 1 without a gap."""
+    previous_hash: _builtins.bytes
+    """previous_hash is the hash of the chain's record before; empty in the first."""
+    record_time_ms: _builtins.int
+    """record_time_ms is when it was recorded, in milliseconds of Unix time; never falls within a chain."""
+    act_time_ms: _builtins.int
+    """act_time_ms is when it was done or attempted."""
     act: _builtins.str
     """act is what was done."""
+    method: _builtins.str
+    """method is the API's method that asked for it; empty for what no call asked for."""
     agent: _builtins.str
     """agent is who did it."""
+    credential: _builtins.str
+    """credential names the credential; never its secret."""
+    peer: _builtins.str
+    """peer is the address at the other end of the connection."""
+    board: _builtins.str
+    """board is the board it was done on; empty for what is beyond boards."""
+    target: _builtins.str
+    """target is what it was done to."""
     reason: _builtins.str
     """reason is why, in the agent's words."""
-    time_ms: _builtins.int
-    """time_ms is when."""
-    subject: _builtins.str
-    """subject is what it was done to."""
+    outcome: _builtins.str
+    """outcome is `done`, `begun`, or the reason of the refusal."""
     traceparent: _builtins.str
     """traceparent is the W3C trace context it was done in."""
+    suppressed: _builtins.int
+    """suppressed is how many refused attempts of the agent left no record since its record before."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """roles are the agent's."""
+
     def __init__(
         self,
         *,
+        tenant: _builtins.str = ...,
+        chain: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        previous_hash: _builtins.bytes = ...,
+        record_time_ms: _builtins.int = ...,
+        act_time_ms: _builtins.int = ...,
         act: _builtins.str = ...,
+        method: _builtins.str = ...,
         agent: _builtins.str = ...,
+        credential: _builtins.str = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        peer: _builtins.str = ...,
+        board: _builtins.str = ...,
+        target: _builtins.str = ...,
         reason: _builtins.str = ...,
-        time_ms: _builtins.int = ...,
-        subject: _builtins.str = ...,
+        outcome: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        suppressed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "agent", b"agent", "reason", b"reason", "subject", b"subject", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "act_time_ms", b"act_time_ms", "agent", b"agent", "board", b"board", "chain", b"chain", "credential", b"credential", "method", b"method", "outcome", b"outcome", "peer", b"peer", "previous_hash", b"previous_hash", "reason", b"reason", "record_time_ms", b"record_time_ms", "roles", b"roles", "sequence", b"sequence", "suppressed", b"suppressed", "target", b"target", "tenant", b"tenant", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
+Global___AuditBody: _TypeAlias = AuditBody  # noqa: Y015
+
+@_typing.final
+class AuditHead(_message.Message):
+    """AuditHead is the end of a chain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAIN_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RECORD_TIME_MS_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    chain: _builtins.str
+    """chain is the chain; empty for the chain of anchors."""
+    sequence: _builtins.int
+    """sequence is that of the newest record."""
+    record_time_ms: _builtins.int
+    """record_time_ms is when that was recorded."""
+    hash: _builtins.bytes
+    """hash is that record's."""
+    def __init__(
+        self,
+        *,
+        chain: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        record_time_ms: _builtins.int = ...,
+        hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "hash", b"hash", "record_time_ms", b"record_time_ms", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditHead: _TypeAlias = AuditHead  # noqa: Y015
+
+@_typing.final
+class AnchorBody(_message.Message):
+    """AnchorBody says what the ends of some chains were. Its serialised bytes are what the anchor's hash is made of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    PREVIOUS_HASH_FIELD_NUMBER: _builtins.int
+    ANCHOR_TIME_MS_FIELD_NUMBER: _builtins.int
+    SERVER_ID_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """tenant is whose chains they are."""
+    sequence: _builtins.int
+    """sequence counts the tenant's anchors from 1 without a gap."""
+    previous_hash: _builtins.bytes
+    """previous_hash is the hash of the anchor before; empty in the first."""
+    anchor_time_ms: _builtins.int
+    """anchor_time_ms is when it was written."""
+    server_id: _builtins.str
+    """server_id is the server that wrote it."""
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditHead]:
+        """heads are the ends of those chains that moved since the anchor before."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        previous_hash: _builtins.bytes = ...,
+        anchor_time_ms: _builtins.int = ...,
+        server_id: _builtins.str = ...,
+        heads: _abc.Iterable[Global___AuditHead] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_time_ms", b"anchor_time_ms", "heads", b"heads", "previous_hash", b"previous_hash", "sequence", b"sequence", "server_id", b"server_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnchorBody: _TypeAlias = AnchorBody  # noqa: Y015
+
+@_typing.final
+class SealedRecord(_message.Message):
+    """SealedRecord is an audit record or an anchor with its hash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    """body is a serialised AuditBody or AnchorBody."""
+    hash: _builtins.bytes
+    """hash is the SHA-256 of the body's bytes."""
+    def __init__(
+        self,
+        *,
+        body: _builtins.bytes = ...,
+        hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hash", b"hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedRecord: _TypeAlias = SealedRecord  # noqa: Y015
