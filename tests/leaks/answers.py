@@ -98,10 +98,14 @@ class Answer:
 def _decoded(whole: bytes) -> Iterator[bytes]:
     for found in _MAYBE_TOKEN.findall(whole):
         stripped = found.rstrip(b"=")
-        try:
-            yield base64.urlsafe_b64decode(stripped + b"=" * (-len(stripped) % 4))
-        except (binascii.Error, ValueError):
-            continue
+        for text in (
+            stripped,
+            stripped[1:],
+        ):  # what stands before a text in a message, its length, may look like a letter
+            try:
+                yield base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+            except (binascii.Error, ValueError):
+                continue
 
 
 def _unpacked(detail: Any) -> Message:  # noqa: ANN401 - google.protobuf.Any
