@@ -89,10 +89,21 @@ class Answer:
 
     def named(self) -> Iterator[tuple[str, str]]:
         """Give every entry and lock target that it names, as region and path."""
-        for message in self.messages:
-            yield from _keys(message)
-        for detail in self.status.details:
-            yield from _keys(_unpacked(detail))
+        for message in self._within():
+            if isinstance(message, entry_pb2.EntryKey | lock_pb2.LockTarget):
+                yield message.region, message.path
+
+    def writers(self) -> Iterator[tuple[str, str]]:
+        """Give the region of every state that it shows, with each agent that wrote it."""
+        for message in self._within():
+            if isinstance(message, entry_pb2.Entry) and message.author:
+                yield message.key.region, message.author
+            elif isinstance(message, entry_pb2.EntryChange):
+                yield from ((message.entry.key.region, act.agent) for act in message.acts)
+
+    def _within(self) -> Iterator[Message]:
+        for message in (*self.messages, *map(_unpacked, self.status.details)):
+            yield from _walk(message)
 
 
 def _decoded(whole: bytes) -> Iterator[bytes]:
@@ -134,13 +145,12 @@ def _plain(said: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
     return said
 
 
-def _keys(message: Message) -> Iterator[tuple[str, str]]:
-    if isinstance(message, entry_pb2.EntryKey | lock_pb2.LockTarget):
-        yield message.region, message.path
-        return
+def _walk(message: Message) -> Iterator[Message]:
+    """Give a message and all that are in it."""
+    yield message
     for descriptor, value in message.ListFields():
         if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
             continue
-        inner: Iterable[Any] = [value] if isinstance(value, Message) else value
+        inner: Iterable[Message] = [value] if isinstance(value, Message) else value
         for one in inner:
-            yield from _keys(one)
+            yield from _walk(one)

@@ -91,7 +91,9 @@ def _consistency(draw: random.Random) -> entry_pb2.ReadConsistency | None:
 
 
 def _batch(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    keys = [at.key, at.own] if draw.random() < 0.5 else [at.key]
+    keys = [at.key]
+    if draw.random() < 0.5:
+        keys.append(entry_pb2.EntryKey(region=at.own.region, path="never-written"))
     return board_service_pb2.BatchGetEntriesRequest(board=at.board, keys=keys, consistency=_consistency(draw))
 
 

@@ -83,6 +83,9 @@ class LeakRun:
         self._epoch = ""
         self._readable = {one: [place for place in cast.places if one.reads(place)] for one in cast.principals}
         self._writable = {one: [place for place in cast.places if one.writes(place)] for one in cast.principals}
+        self._agents = {
+            one.agent: [same for same in cast.principals if same.agent == one.agent] for one in cast.principals
+        }
         self._near = {
             one: [place for place in cast.places if place.tenant == one.tenant and one.enters(place.board)]
             for one in cast.principals
@@ -189,6 +192,7 @@ class LeakRun:
                 answer = Answer(messages=[board_service_pb2.WatchResponse.FromString(raw)])
                 self.counts["messages of long watches"] += 1
                 self._search(principal, "BoardService.Watch", board, answer, b"")
+                self._judge_writers(principal, "BoardService.Watch", board, answer)
                 for region, path in answer.named():
                     if region not in regions:
                         self._fault(principal, "BoardService.Watch", f"was told of {region} {path}")
@@ -392,11 +396,22 @@ class LeakRun:
                 region == request.region and f"{path}/".startswith(f"{request.path}/" if request.path else "")
             ):
                 self._fault(principal, method, f"listed {region!r} {path!r} below {request.region!r} {request.path!r}")
+        self._judge_writers(principal, method, target.board, answer)
         for message in answer.messages:
             if isinstance(message, admin_service_pb2.ListBoardsResponse):
                 for board in message.boards:
                     if not principal.enters(board.id):
                         self._fault(principal, method, f"listed the board {board.id}")
+
+    def _judge_writers(self, principal: Principal, method: str, board: str, answer: Answer) -> None:
+        """See that nobody has written where it may not: in the global region anybody with the role, else one of the tenant."""
+        for region, agent in answer.writers():
+            place = Place(principal.tenant, board, region)
+            if not any(
+                one.writes(place) and (one.tenant == principal.tenant or region == "global")
+                for one in self._agents[agent]
+            ):
+                self._fault(principal, method, f"{agent} has written in {place}")
 
     def _search(self, principal: Principal, method: str, board: str | None, answer: Answer, request: bytes) -> None:
         """Look in an answer for marks and ids that are not for this caller and that its request did not name."""
