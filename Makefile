@@ -17,7 +17,7 @@ help:
 	@echo 'make demo         agents review real code together and keep what is private; both proved'
 	@echo 'make test         the tests, in minutes (TESTS=tests/core for a part)'
 	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
-	@echo 'make test-faults  the long tests that kill and cut real processes'
+	@echo 'make test-faults  the long tests: real processes killed and cut, 100,000 calls that look for leaks'
 	@echo 'make bench        measure, into build/bench.json'
 	@echo 'make gen          make the generated code again: stubs from proto/, the client for threads'
 	@echo 'make lock         choose the versions in requirements.lock again'

@@ -109,10 +109,8 @@ class Answer:
 def _decoded(whole: bytes) -> Iterator[bytes]:
     for found in _MAYBE_TOKEN.findall(whole):
         stripped = found.rstrip(b"=")
-        for text in (
-            stripped,
-            stripped[1:],
-        ):  # what stands before a text in a message, its length, may look like a letter
+        # The length that stands before a text in a message may look like its first letter.
+        for text in (stripped, stripped[1:]):
             try:
                 yield base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
             except (binascii.Error, ValueError):

@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import secrets
-import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -194,9 +193,7 @@ def _team(tenant: str, draw: random.Random) -> Iterable[Principal]:
                 owned[agent][kind].add(name)
     boards = (frozenset({"main", "theirs"}), frozenset({"main", "main-1"}), frozenset({"main", "main-10"}))
     for number, agent in enumerate(_AGENTS):
-        yield Principal(
-            tenant, agent, frozenset({"member"}), boards[number % len(boards)], _frozen(owned[agent]), sessions={}
-        )
+        yield Principal(tenant, agent, frozenset({"member"}), boards[number % len(boards)], _frozen(owned[agent]))
     nothing: dict[str, set[str]] = {kind: set() for kind in KINDS_WITH_GRANTS}
     yield Principal(tenant, "chief", frozenset({"member", "supervisor", "operator"}), None, _frozen(nothing))
     yield Principal(tenant, "breaker", frozenset({"member", "supervisor"}), boards[0], _frozen(nothing))
@@ -207,6 +204,3 @@ def _team(tenant: str, draw: random.Random) -> Iterable[Principal]:
 
 def _frozen(grants: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {kind: frozenset(ids) for kind, ids in grants.items()}
-
-
-assert all(unicodedata.is_normalized("NFC", name) for name in LOOK_ALIKES)

@@ -24,10 +24,10 @@ from kokuban.v1 import session_service_pb2 as session_pb
 from tests.leaks.answers import ID, MARK, REQUEST_ID, Answer
 from tests.leaks.cast import BOARDS, KINDS_WITH_GRANTS, REFUSED, SHARED, TENANTS, Cast, Place, Principal, Secret
 from tests.leaks.probes import METHODS, ROWS, Row, Target, answer_class
-from tests.wire.calls import absent, lasting
+from tests.wire.calls import absent, is_lost_status, lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from google.protobuf.message import Message
 
@@ -144,7 +144,6 @@ class LeakRun:
                 assert isinstance(first, session_pb.OpenSessionResponse)
                 principal.sessions[board] = first.session.id
                 self._ids[first.session.id] = Secret(frozenset({Place(principal.tenant, board, "")}))
-
         async with asyncio.TaskGroup() as group:
             for place in self._cast.places:
                 group.create_task(self._fill(place))
@@ -386,7 +385,8 @@ class LeakRun:
         raw = request.SerializeToString()
         if answer.code in _BROKEN and answer.reason != "LOCK_WAIT_EXPIRED":
             self._fault(principal, method, f"{answer.code} {answer.reason} {answer.text}")
-        self._search(principal, method, target.board if "board:" in str(request) else None, answer, raw)
+        of_a_board = not method.startswith("AdminService.")
+        self._search(principal, method, target.board if of_a_board else None, answer, raw)
         asked = set(Answer(messages=[request]).named()) | {(target.region, target.path)}
         for region, path in answer.named():
             readable = principal.reads(Place(principal.tenant, target.board, region))
@@ -475,25 +475,13 @@ class LeakRun:
         """Make one call to its end, or as far as it tells something at once."""
         self.counts["calls"] += 1
         self.counts[method] += 1
-        channel = self._channels[self.counts["calls"] % len(self._channels)]
-        service, name = method.split(".")
-        path, raw, metadata = f"/kokuban.v1.{service}/{name}", request.SerializeToString(), (*principal.metadata, *more)
-        kind = METHODS[method]
         answer, of, waits = Answer(), answer_class(method), False
-        if kind.client_streaming:
-            call = channel.stream_stream(path)(metadata=metadata)
-        elif kind.server_streaming:
-            call = channel.unary_stream(path)(raw, metadata=metadata)
-        else:
-            call = channel.unary_unary(path)(raw, metadata=metadata)
+        call = self._begun(method, request.SerializeToString(), (*principal.metadata, *more))
         try:
-            if not kind.server_streaming:
-                answer.messages.append(of.FromString(await call))
-            else:
-                if kind.client_streaming:
-                    await call.write(raw)
-                    await call.done_writing()
+            if METHODS[method].server_streaming:
                 await self._read(call, of, answer)
+            else:
+                answer.messages.append(of.FromString(await call))
             answer.initial = list(await call.initial_metadata())
             if isinstance(request, lock_service_pb2.AcquireLockRequest) and answer.is_queued:
                 waits = True
@@ -503,6 +491,8 @@ class LeakRun:
             elif call.done():
                 answer.trailing = list(await call.trailing_metadata())
         except grpc.aio.AioRpcError as error:
+            if is_lost_status(error):
+                return await self._call(principal, method, request, *more)
             answer.code, answer.text = error.code().name, error.details() or ""
             answer.initial = list(error.initial_metadata() or ())
             answer.trailing = list(error.trailing_metadata() or ())
@@ -511,6 +501,18 @@ class LeakRun:
                 call.cancel()
         self.counts[f"answer {answer.code}"] += 1
         return answer
+
+    def _begun(self, method: str, raw: bytes, metadata: tuple[tuple[str, str], ...]) -> Any:  # noqa: ANN401 - as grpc types it
+        channel = self._channels[self.counts["calls"] % len(self._channels)]
+        path = f"/kokuban.v1.{method.replace('.', '/')}"
+        if METHODS[method].client_streaming:
+
+            async def requests() -> AsyncIterator[bytes]:
+                yield raw
+
+            return channel.stream_stream(path)(requests(), metadata=metadata)
+        kind = channel.unary_stream if METHODS[method].server_streaming else channel.unary_unary
+        return kind(path)(raw, metadata=metadata)
 
     async def _read(self, call: Any, of: type[Message], answer: Answer) -> None:  # noqa: ANN401 - as grpc types it
         """Read to the end, or a few messages of what has no end."""
