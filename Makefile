@@ -14,10 +14,10 @@ export PYTHON
 .PHONY: help demo test test-faults check bench gen lock clean environment etcd
 
 help:
-	@echo 'make demo         a supervisor and its agents review real code together, and prove the result'
+	@echo 'make demo         agents review real code together and keep what is private; both proved'
 	@echo 'make test         the tests, in minutes (TESTS=tests/core for a part)'
 	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
-	@echo 'make test-faults  the long tests that kill and cut real processes'
+	@echo 'make test-faults  the long tests: real processes killed and cut, 100,000 calls that look for leaks'
 	@echo 'make bench        measure, into build/bench.json'
 	@echo 'make gen          make the generated code again: stubs from proto/, the client for threads'
 	@echo 'make lock         choose the versions in requirements.lock again'

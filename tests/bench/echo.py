@@ -2,7 +2,7 @@
 
 It answers to the board's own method names, with bytes made once: what a commit answers (its size, without reading the
 request), so that the very same load generator runs against it. Its own `Stream` sends as many messages as it is asked to,
-each of the size of a watch's message with one event of 512 bytes.
+each of the size of a watch's message with one event of 512 bytes. `python -m bench.echo FOLDER` wants mutual TLS.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -61,7 +62,13 @@ def watch_message() -> bytes:
     return board_service_pb2.WatchResponse(token=_TOKEN, events=events).SerializeToString()
 
 
-async def serve() -> None:
+def mutual_tls(folder: Path) -> grpc.ServerCredentials:
+    """Give what a listener with the certificates in a folder needs; it wants one of every caller."""
+    key, certificate, authority = ((folder / name).read_bytes() for name in ("server.key", "server.pem", "ca.pem"))
+    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+
+
+async def serve(tls: grpc.ServerCredentials | None) -> None:
     """Listen on a free port, say which on standard output, and answer until killed."""
     answer = commit_answer()
     message = watch_message()
@@ -83,7 +90,7 @@ async def serve() -> None:
             grpc.method_handlers_generic_handler("bench.Echo", echo),
         )
     )
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", tls) if tls is not None else server.add_insecure_port("127.0.0.1:0")
     await server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
@@ -92,4 +99,4 @@ async def serve() -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+        runner.run(serve(mutual_tls(Path(sys.argv[1])) if len(sys.argv) > 1 else None))

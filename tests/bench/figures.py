@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .callers import known_by_certificate, known_by_jwt, known_by_name
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from .callers import Known
     from .processes import Load, Running, Workplace
 
 
@@ -37,11 +40,14 @@ class Figure:
     must: float
     aim: float
     sides: Callable[[Workplace, Scale], Awaitable[tuple[Side, Side]]]
-    better: Literal["higher", "lower"] = "higher"
+    better: Literal["higher", "lower", "equal"] = "higher"
+    """`equal`: the bound is how many times as large or as small it may be."""
     measure: Literal["rate", "median_s"] = "rate"
 
     def reaches(self, value: float, bound: float) -> bool:
         """Say whether a value is as good as the bound."""
+        if self.better == "equal":
+            return 1 / bound <= value <= bound
         return value >= bound if self.better == "higher" else value <= bound
 
 
@@ -113,6 +119,46 @@ async def _writers_beside_locks(place: Workplace, _scale: Scale) -> tuple[Side, 
     beside = await place.load("writers_beside_locks", server.address, busy=True)
     alone = await place.load("writers_beside_locks", server.address, busy=False)
     return Side("a lock comes and goes", beside, (server, etcd)), Side("no locks", alone, (server, etcd))
+
+
+async def _mutual_tls(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    known = known_by_certificate(place.folder / "certificates")
+    return await _team(place, "mutual TLS", known), await _team(place, "development identity", known_by_name())
+
+
+async def _jwt(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    return (
+        await _team(place, "JSON Web Tokens", known_by_jwt(place.folder)),
+        await _team(place, "development identity", known_by_name()),
+    )
+
+
+async def _team(place: Workplace, what: str, known: Known) -> Side:
+    server = await place.kokuban("sqlite:", settings=known.settings)
+    load = await place.load(
+        "team_commits",
+        server.address,
+        server=server.address,
+        callers=known.callers,
+        makes_board="KOKUBAN_IDENTITY" in known.settings,
+    )
+    return Side(what, load, (server,))
+
+
+async def _echo_mutual_tls(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    certificates = place.folder / "certificates"
+    callers = known_by_certificate(certificates).callers
+    secure, plain = await place.echo(certificates), await place.echo()
+    ours = await place.load("team_commits", secure.address, server=secure.address, callers=callers)
+    theirs = await place.load("team_commits", plain.address, server=plain.address, callers=known_by_name().callers)
+    return Side("echo with mutual TLS", ours, (secure,)), Side("echo in plain text", theirs, (plain,))
+
+
+async def _hidden_and_absent(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server = await place.kokuban("sqlite:")
+    hidden = await place.load("vain_gets", server.address, hidden=True)
+    absent = await place.load("vain_gets", server.address, hidden=False)
+    return Side("not yours", hidden, (server,)), Side("not there", absent, (server,))
 
 
 FIGURES = (
@@ -203,5 +249,35 @@ FIGURES = (
         0.8,
         0.95,
         _writers_beside_locks,
+    ),
+    Figure(
+        "auth_overhead_mtls",
+        "unary commits/s on sqlite of 8 agents, 8 in flight each, with mutual TLS over the same with the development identity",
+        0.75,
+        0.9,
+        _mutual_tls,
+    ),
+    Figure(
+        "auth_overhead_jwt",
+        "the same with a JSON Web Token on each call, in plain text, over the same with the development identity",
+        0.85,
+        0.95,
+        _jwt,
+    ),
+    Figure(
+        "echo_overhead_mtls",
+        "calls/s of a bare echo of the same bytes with mutual TLS over the same in plain text: what gRPC itself pays",
+        0.5,
+        0.9,
+        _echo_mutual_tls,
+    ),
+    Figure(
+        "hidden_vs_absent_time",
+        "median time of GetEntry in a region that the caller may not read over that of an absent entry in its own (sqlite)",
+        1.1,
+        1.05,
+        _hidden_and_absent,
+        better="equal",
+        measure="median_s",
     ),
 )

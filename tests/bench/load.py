@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import grpc
 import uvloop
 
+from .callers import TeamCommits
 from .commits import Increments, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
 from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
-from .reads import StrongGets
+from .reads import StrongGets, VainGets
 from .watching import BareStreams, FanOut
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "stream_commits": StreamCommits,
     "increments": Increments,
     "strong_gets": StrongGets,
+    "vain_gets": VainGets,
+    "team_commits": TeamCommits,
     "raw_swaps": RawSwaps,
     "raw_gets": RawGets,
     "fan_out": FanOut,

@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
@@ -19,7 +20,7 @@ import psutil
 from .measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -29,6 +30,7 @@ _START_S = 60.0
 _WORK_S = 600.0
 _STOP_S = 30.0
 _LOOK_AGAIN_S = 0.02
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class ProcessFailed(RuntimeError):  # noqa: N818 - said of a process, not of a call
@@ -91,24 +93,33 @@ class Workplace:
                 await process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    async def kokuban(self, store: str, *, python: Sequence[str] = ("-m", "kokuban_server")) -> Running:
-        """Start a server on this store; `sqlite:` alone is a new folder."""
+    async def kokuban(
+        self,
+        store: str,
+        *,
+        python: Sequence[str] = ("-m", "kokuban_server"),
+        settings: Mapping[str, str] = _NO_SETTINGS,
+    ) -> Running:
+        """Start a server on this store, with settings by their variables; `sqlite:` alone is a new folder."""
         name = self._name("kokuban")
         if store == "sqlite:":
             store += str(self.folder / f"{name}.data")
         port_file = self.folder / f"{name}.port"
         serve = ["serve", "--store", store, "--listen", "127.0.0.1:0", "--port-file", str(port_file)]
-        process = await self._start(name, [sys.executable, *python, *serve, "--log-level", "warning"])
+        process = await self._start(
+            name, [sys.executable, *python, *serve, "--log-level", "warning"], settings=settings
+        )
         async with asyncio.timeout(_START_S):
             while not port_file.exists():
                 self._see_that_it_lives(name, process)
                 await asyncio.sleep(_LOOK_AGAIN_S)
         return Running("server", f"127.0.0.1:{port_file.read_text().strip()}", process)
 
-    async def echo(self) -> Running:
-        """Start the bare echo."""
+    async def echo(self, *certificates: Path) -> Running:
+        """Start the bare echo; with a folder of certificates it wants mutual TLS."""
         name = self._name("echo")
-        process = await self._start(name, [sys.executable, "-m", "bench.echo"], stdout=subprocess.PIPE)
+        command = [sys.executable, "-m", "bench.echo", *map(str, certificates)]
+        process = await self._start(name, command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         async with asyncio.timeout(_START_S):
             port = (await process.stdout.readline()).decode().strip()
@@ -155,9 +166,15 @@ class Workplace:
             await process.wait()
 
     async def _start(
-        self, name: str, command: list[str], stdin: int = subprocess.DEVNULL, stdout: int | None = None
+        self,
+        name: str,
+        command: list[str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        settings: Mapping[str, str] = _NO_SETTINGS,
     ) -> asyncio.subprocess.Process:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("KOKUBAN_")}
+        environment.update(settings)
         with self._log(name).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=stdin, stdout=stdout or log, stderr=log, cwd=TESTS, env=environment

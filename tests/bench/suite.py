@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _WARM_UP_S = 1.0
 _OPERATIONS_AT_FIRST = 128
+_SIGNS = {"higher": "≥", "lower": "≤", "equal": "≈"}
 FULL = Scale(few_entries=1_000, many_entries=1_000_000)
 QUICK = Scale(few_entries=320, many_entries=3_200)
 
@@ -170,7 +171,7 @@ def say(text: str) -> None:
 
 def print_result(figure: Figure, value: float, ratios: Sequence[float], results: Sequence[Result]) -> None:
     """Write what came out for one figure, for people."""
-    sign = "≥" if figure.better == "higher" else "≤"
+    sign = _SIGNS[figure.better]
     verdict = (
         "aim met" if figure.reaches(value, figure.aim) else "met" if figure.reaches(value, figure.must) else "MISSED"
     )
@@ -178,7 +179,9 @@ def print_result(figure: Figure, value: float, ratios: Sequence[float], results:
     say(f"  {figure.what}")
     say(f"  pairs {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
     for result in results:
-        median = f", median {result.middle('median_ms'):.2f} ms" if result.middle("median_ms") else ""
+        median = ""
+        if result.middle("median_ms"):
+            median = f", median {result.middle('median_ms'):.2f} ms, 99 of 100 within {result.middle('slow_ms'):.2f} ms"
         say(
             f"  {result.side.what}: {result.middle('rate'):,.0f}/s{median};"
             f" processor µs per operation: {result.costs()}"
@@ -190,7 +193,7 @@ def print_table(results: Sequence[dict[str, Any]]) -> None:
     """Write all figures in one table."""
     say(f"{'figure':<29}{'value':>8}{'must':>8}{'aim':>8}  verdict")
     for result in results:
-        sign = "≥" if result["better"] == "higher" else "≤"
+        sign = _SIGNS[result["better"]]
         value = "-" if result["value"] is None else f"{result['value']:.2f}"
         verdict = "aim met" if result["aim_met"] else "met" if result["met"] else "MISSED"
         say(f"{result['name']:<29}{value:>8}{sign + str(result['must']):>8}{sign + str(result['aim']):>8}  {verdict}")

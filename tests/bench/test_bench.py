@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -30,6 +31,22 @@ def test_a_quick_run_of_one_figure_writes_what_is_documented(tmp_path: Path) -> 
             assert run["rate"] > 0
             assert set(run["cpu_us_per_operation"]) == {"server", "client"}
     assert figure["machine"]["processors"] > 0
+
+
+def test_callers_with_credentials_are_measured(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    names = ["auth_overhead_mtls", "auth_overhead_jwt", "echo_overhead_mtls", "hidden_vs_absent_time"]
+    arguments = ["--only", *names, "--pairs", "1", "--seconds", "0.05", "--quick", "--output", str(output)]
+    subprocess.run([sys.executable, str(_RUN), *arguments], capture_output=True, text=True, timeout=120, check=True)
+    figures = json.loads(output.read_text())
+    assert [figure["name"] for figure in figures] == names
+    assert all(figure["value"] > 0 for figure in figures), [figure.get("fault") for figure in figures]
+
+
+def test_what_is_to_be_equal_may_be_neither_much_more_nor_much_less() -> None:
+    sys.path.insert(0, str(_RUN.parents[1]))  # as run.py does
+    (figure,) = [one for one in importlib.import_module("bench.figures").FIGURES if one.better == "equal"]
+    assert [figure.reaches(value, 1.1) for value in (0.9, 1 / 1.1, 1.0, 1.1, 1.11)] == [False, True, True, True, False]
 
 
 def test_a_figure_that_is_not_known_is_refused() -> None:

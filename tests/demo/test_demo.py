@@ -58,6 +58,9 @@ def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert (late["agent"], late["reason"], late["path"]) == ("sleeper", "LOCK_LOST", "summary")
     assert (told["locks"]["handover"]["holder"], told["locks"]["handover"]["heir"]) == ("sleeper", "supervisor")
     assert told["top_findings"][0]["kind"] == "unreadable-file"
+    assert told["two_users"]["proved"] is True
+    assert len(told["two_users"]["checks"]) == 7
+    assert len(told["two_users"]["looks"]) == 56
 
 
 def test_a_run_in_memory_is_proved(code: Path, totals: dict[str, int]) -> None:
@@ -95,9 +98,10 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     store = f"sqlite:{tmp_path / 'store'}"
     done = run("--pace", "0", "--store", store, str(code), NO_COLOR="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 11
+    assert done.stdout.count("✓") == 11 + 7
     assert "✗" not in done.stdout
     assert "Proved: all 11 checks hold" in done.stdout
+    assert "Proved: all 7 checks hold" in done.stdout
     assert f"kokuban serve --store {store}" in done.stdout
     assert "reviewer-2 killed (SIGKILL)" in done.stderr
     assert "reviewer-4 locked plan/code/inner: put the largest files first" in done.stderr
@@ -105,6 +109,41 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     assert "sleeper paused (SIGSTOP), held the lock: write the summary" in done.stderr
     assert "sleeper refused (LOCK_LOST), its lock: write the summary" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_second_part_shows_no_token_and_leaves_no_file(code: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    done = run("--pace", "0", "--store", "memory:", str(code), TMPDIR=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kokuban token create --tenant acme --agent writer --board launch --user ann" in done.stdout
+    assert "kk_" not in done.stdout + done.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_an_interrupted_second_part_leaves_neither_file_nor_process(code: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [*KOKUBAN, "demo", "--pace", "0", "--store", "memory:", str(code)],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        while b"a server with --identity credentials" not in (line := process.stderr.readline()):
+            assert line, "the demo has ended"
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(running(children, "serve")) == 1
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        assert process.wait(20) == 130
+        wait_until_gone(children)
+        assert list(folder.iterdir()) == []
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_what_cannot_be_run_is_said_at_once(tmp_path: Path) -> None:

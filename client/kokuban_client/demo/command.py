@@ -40,13 +40,15 @@ def demo(
 
     PATH is a file or folder of Python code; without it, packages of Python's own library are reviewed. A server of the
     demo's own is started, and agents as processes. They share a plan and totals, two race for one entry, one locks a part of
-    the plan, one is paused past its lease, one is killed in the middle of its work. In the end all of it is proved: exit
-    code 0 only if the whole proof holds.
+    the plan, one is paused past its lease, one is killed in the middle of its work. In the end all of it is proved.
+
+    In a second part, on a server with credentials, two agents with tokens for two users work on one board, and try
+    everything on each other's regions. Exit code 0 only if the whole proof of both parts holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise click.ClickException(f"the demo needs {package}, and it is not here: pip install 'kokuban[server]'")
-    from kokuban_client.demo import running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
+    from kokuban_client.demo import running, two_users_running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
     from kokuban_client.demo.sources import NothingToReviewError, choose  # noqa: PLC0415 - as above
     from kokuban_client.demo.supervisor import DemoFailedError  # noqa: PLC0415 - as above
 
@@ -54,15 +56,21 @@ def demo(
     try:
         with _ended_politely():
             outcome = running.run(choose(paths), store=store, agents=agents, pace_s=pace_s)
+            if not as_json:
+                running.print_report(outcome, sys.stdout, kept_in=store)
+                sys.stdout.flush()
+            two_users = two_users_running.run()
     except NothingToReviewError as error:
         raise click.UsageError(str(error)) from error
     except DemoFailedError as error:
         raise click.ClickException(str(error)) from error
+    is_proved = outcome.is_proved and two_users.is_proved
     if as_json:
-        click.echo(json.dumps(outcome.to_json(), indent=2))
+        told = {**outcome.to_json(), "two_users": two_users.to_json()}
+        click.echo(json.dumps({**told, "proved": is_proved}, indent=2))
     else:
-        running.print_report(outcome, sys.stdout, kept_in=store)
-    context.exit(0 if outcome.is_proved else 1)
+        two_users_running.print_report(two_users, sys.stdout)
+    context.exit(0 if is_proved else 1)
 
 
 @contextlib.contextmanager

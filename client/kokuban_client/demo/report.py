@@ -95,30 +95,31 @@ def show(outcome: Outcome, console: Console) -> None:
     )
     for part in (
         title,
-        _heading("Worth a look first"),
+        heading("Worth a look first"),
         _top(outcome),
-        _heading("Findings"),
+        heading("Findings"),
         _totals(outcome),
-        _heading("Who did what"),
+        heading("Who did what"),
         _agents(outcome),
-        _heading(f"Conflicts: {len(outcome.evidence.conflicts)}, each with one winner"),
+        heading(f"Conflicts: {len(outcome.evidence.conflicts)}, each with one winner"),
         _conflicts(outcome),
-        _heading("Refused by locks: who, why, and who held the lock to do what"),
+        heading("Refused by locks: who, why, and who held the lock to do what"),
         _locks(outcome),
-        _heading("Proof, from the board's own history and a recount without the board"),
-        _proof(outcome, console.width),
-        _verdict(outcome),
+        heading("Proof, from the board's own history and a recount without the board"),
+        proof(outcome.checks, console.width),
+        verdict(outcome.checks),
     ):
         console.print(part)
 
 
-def _heading(text: str) -> RenderableType:
+def heading(text: str) -> RenderableType:
+    """Give a heading."""
     from rich.text import Text  # noqa: PLC0415 - as above
 
     return Text(f"\n{text}", style="bold")
 
 
-def _grid(*justify: str) -> Table:
+def grid(*justify: str) -> Table:
     """Give a table without lines. The last column takes the room that is left, and is cut where there is too little."""
     from rich.table import Table  # noqa: PLC0415 - as above
 
@@ -133,7 +134,7 @@ def _grid(*justify: str) -> Table:
 
 
 def _top(outcome: Outcome) -> RenderableType:
-    table = _grid(">", "<")
+    table = grid(">", "<")
     for one in outcome.top_findings(_TOP):
         said = one["text"].partition(";")[0]
         name = f"  {one['name']}" if one["name"] else ""
@@ -143,7 +144,7 @@ def _top(outcome: Outcome) -> RenderableType:
 
 def _totals(outcome: Outcome) -> RenderableType:
     totals = added_up([dict(outcome.evidence.totals)])
-    table = _grid(">", "<", ">", "<", ">", "<")  # number and name, three times
+    table = grid(">", "<", ">", "<", ">", "<")  # number and name, three times
     cells: list[str] = []
     for name in TOTALS:
         cells += [f"{totals[name]:,}", _KIND_NAMES[name] if isinstance(name, Kind) else name]
@@ -155,7 +156,7 @@ def _totals(outcome: Outcome) -> RenderableType:
 def _agents(outcome: Outcome) -> RenderableType:
     evidence = outcome.evidence
     told = evidence.told.get(evidence.crash.label)
-    table = _grid("<", ">", ">", "<")
+    table = grid("<", ">", ">", "<")
     for agent in outcome.agents:
         counts = evidence.work.get(agent, {})
         what = ""
@@ -168,7 +169,7 @@ def _agents(outcome: Outcome) -> RenderableType:
 
 
 def _conflicts(outcome: Outcome) -> RenderableType:
-    table = _grid("<", "<")
+    table = grid("<", "<")
     # The race first: it is the one that was meant.
     shown = sorted(outcome.evidence.conflicts, key=lambda one: one.path != layout.RACE)[:_CONFLICTS_SHOWN]
     for one in shown:
@@ -183,7 +184,7 @@ def _conflicts(outcome: Outcome) -> RenderableType:
 
 
 def _locks(outcome: Outcome) -> RenderableType:
-    table = _grid("<", "<", "<", "<")
+    table = grid("<", "<", "<", "<")
     for step in outcome.evidence.refusals:
         refusal = layout.Refusal.from_json(step.value)
         held = f"{refusal.holder} to {refusal.purpose}"
@@ -194,7 +195,7 @@ def _locks(outcome: Outcome) -> RenderableType:
     return table
 
 
-def _proof(outcome: Outcome, width: int) -> RenderableType:
+def proof(checks: Sequence[Check], width: int) -> RenderableType:
     """Give each check with its numbers: beside it where there is room, else below it."""
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
@@ -205,7 +206,7 @@ def _proof(outcome: Outcome, width: int) -> RenderableType:
     table.add_column(no_wrap=width >= _WIDE)
     if width >= _WIDE:
         table.add_column()
-    for check in outcome.checks:
+    for check in checks:
         mark = Text("✓", style="green") if check.holds else Text("✗", style="bold red")
         numbers = Text(check.numbers, style="dim")
         if width >= _WIDE:
@@ -215,13 +216,14 @@ def _proof(outcome: Outcome, width: int) -> RenderableType:
     return table
 
 
-def _verdict(outcome: Outcome) -> RenderableType:
+def verdict(checks: Sequence[Check]) -> RenderableType:
+    """Say whether all of it is proved."""
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    failed = sum(not check.holds for check in outcome.checks)
+    failed = sum(not check.holds for check in checks)
     if failed:
-        return Text(f"\nNOT PROVED: {failed} of {len(outcome.checks)} checks do not hold", style="bold red")
-    return Text(f"\nProved: all {len(outcome.checks)} checks hold", style="bold green")
+        return Text(f"\nNOT PROVED: {failed} of {len(checks)} checks do not hold", style="bold red")
+    return Text(f"\nProved: all {len(checks)} checks hold", style="bold green")
 
 
 def _tail(path: str, length: int) -> str:

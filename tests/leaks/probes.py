@@ -1,0 +1,334 @@
+"""A row for every method of the API: what is asked of it in a leak run, of whatever target."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from google.protobuf.message_factory import GetMessageClass
+
+import kokuban.v1
+from kokuban.v1 import (
+    admin_service_pb2,
+    audit_pb2,
+    board_service_pb2,
+    commit_pb2,
+    entry_pb2,
+    lock_pb2,
+    lock_service_pb2,
+    policy_pb2,
+    session_service_pb2,
+)
+from tests.wire.calls import EXCLUSIVE, SHARED, absent, lasting, whatever
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+    from tests.leaks.cast import Principal
+
+About = Literal["entry", "region", "lock", "session", "board", "nothing"]
+
+
+class Target(NamedTuple):
+    """What a call is about. Which of it counts depends on the method."""
+
+    board: str
+    region: str
+    path: str
+    revision: int
+    """At which the entry was written, if nobody has touched it since."""
+    fence: lock_pb2.Fence
+    session: str
+    own_session: str
+    """The caller's, on that board if it has one."""
+    own: entry_pb2.EntryKey
+    """An entry of the caller's own, which nobody else writes or locks."""
+    new_id: str
+    """For a request that wants an id of its own."""
+    mark: str
+    """What the caller marks its words with."""
+    joint_mark: str
+    """The same for words that only those may see who may see the caller's own as well."""
+
+    @property
+    def key(self) -> entry_pb2.EntryKey:
+        return entry_pb2.EntryKey(region=self.region, path=self.path)
+
+
+class Row(NamedTuple):
+    """What is asked of one method."""
+
+    about: About
+    request: Callable[[random.Random, Principal, Target], Message]
+    told_like_absent: bool = False
+    """An entry that is hidden is told like one of the caller's own that is not there, too."""
+
+
+METHODS: dict[str, Any] = {
+    f"{service.name}.{method.name}": method
+    for module in pkgutil.iter_modules(kokuban.v1.__path__)
+    if module.name.endswith("_service_pb2")
+    for service in importlib.import_module(f"kokuban.v1.{module.name}").DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""Every method of the API, by its service and name."""
+
+
+def answer_class(method: str) -> type[Message]:
+    return GetMessageClass(METHODS[method].output_type)
+
+
+def _get(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return board_service_pb2.GetEntryRequest(board=at.board, key=at.key, consistency=_consistency(draw))
+
+
+def _consistency(draw: random.Random) -> entry_pb2.ReadConsistency | None:
+    if draw.random() < 0.7:
+        return None
+    return entry_pb2.ReadConsistency(strong=True) if draw.random() < 0.5 else entry_pb2.ReadConsistency(local=True)
+
+
+def _batch(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    keys = [at.key]
+    if draw.random() < 0.5:
+        keys.append(entry_pb2.EntryKey(region=at.own.region, path="never-written"))
+    return board_service_pb2.BatchGetEntriesRequest(board=at.board, keys=keys, consistency=_consistency(draw))
+
+
+def _list(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return board_service_pb2.ListEntriesRequest(
+        board=at.board,
+        region=at.region,
+        path=draw.choice(["", at.path.partition("/")[0]]),
+        page_size=draw.choice([1, 2, 1000]),
+        consistency=_consistency(draw),
+        omit_values=draw.random() < 0.1,
+    )
+
+
+def _revisions(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return board_service_pb2.ListRevisionsRequest(board=at.board, key=at.key, page_size=draw.choice([1, 100]))
+
+
+def _watch(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    path = draw.choice(["", at.path, at.path.partition("/")[0]])
+    targets = [board_service_pb2.WatchTarget(region=at.region, path=path)]
+    if draw.random() < 0.3:
+        targets.append(board_service_pb2.WatchTarget(region=at.own.region))
+    if draw.random() < 0.5:
+        return board_service_pb2.WatchRequest(board=at.board, targets=targets, snapshot=True)
+    return board_service_pb2.WatchRequest(board=at.board, targets=targets, now=True)
+
+
+def _current(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    revision = entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch)
+    return board_service_pb2.CheckCurrentRequest(
+        board=at.board, entries=[board_service_pb2.EntryAt(key=at.key, at=revision)], fences=[at.fence]
+    )
+
+
+def _fence(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return board_service_pb2.CheckCurrentRequest(board=at.board, fences=[at.fence])
+
+
+def _commit_to(draw: random.Random, caller: Principal, at: Target) -> commit_pb2.CommitRequest:
+    """Give a commit that touches the target in one of many ways."""
+    key, words = at.key, f'"{at.mark}"'
+    seen = entry_pb2.Precondition(at=entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch))
+    belief = draw.choice([absent(), whatever(), seen])
+    value = entry_pb2.Value(text=at.mark)
+    mutations = (
+        commit_pb2.Mutation(put=commit_pb2.Put(key=key, precondition=belief, value=value, metadata={"m": at.mark})),
+        commit_pb2.Mutation(delete=commit_pb2.Delete(key=key, precondition=seen)),
+        commit_pb2.Mutation(increment=commit_pb2.Increment(key=key, by=1)),
+        commit_pb2.Mutation(append_to_list=commit_pb2.AppendToList(key=key, items=[words])),
+        commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key, items=[words])),
+        commit_pb2.Mutation(merge_patch=commit_pb2.MergePatch(key=key, precondition=seen, patch=f'{{"a": {words}}}')),
+    )
+    request = commit_pb2.CommitRequest(board=at.board, request_id=at.new_id, reason=at.mark)
+    if draw.random() < 0.25 and not caller.only_reads:  # only believes something about it, and writes elsewhere
+        put = commit_pb2.Put(key=at.own, precondition=whatever(), value=value)
+        request.mutations.append(commit_pb2.Mutation(put=put))
+        believed = draw.choice([absent(), seen])
+        request.preconditions.append(commit_pb2.EntryPrecondition(key=key, precondition=believed))
+        return request
+    request.mutations.append(draw.choice(mutations))
+    if draw.random() < 0.15 and not caller.only_reads:  # beside a write of the caller's own
+        request.mutations.append(
+            commit_pb2.Mutation(put=commit_pb2.Put(key=at.own, precondition=whatever(), value=value))
+        )
+    return request
+
+
+def _fenced(at: Target) -> commit_pb2.CommitRequest:
+    """Give a commit to an entry of the caller's own under the lock that is meant."""
+    put = commit_pb2.Put(key=at.own, precondition=whatever(), value=entry_pb2.Value(text=at.mark))
+    return commit_pb2.CommitRequest(
+        board=at.board, request_id=at.new_id, mutations=[commit_pb2.Mutation(put=put)], fences=[at.fence]
+    )
+
+
+def _commit(draw: random.Random, caller: Principal, at: Target) -> Message:
+    return _commit_to(draw, caller, at)
+
+
+def _commit_stream(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return commit_pb2.CommitStreamRequest(commit=_fenced(at))
+
+
+def _open(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return session_service_pb2.OpenSessionRequest(board=at.board, request_id=at.new_id, ttl=lasting(30), label=at.mark)
+
+
+def _keep_alive(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return session_service_pb2.KeepAliveRequest(board=at.board, session_id=at.session)
+
+
+def _close(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return session_service_pb2.CloseSessionRequest(board=at.board, session_id=at.session)
+
+
+def _sessions(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return session_service_pb2.ListSessionsRequest(board=at.board, page_size=draw.choice([1, 1000]))
+
+
+def _acquire(draw: random.Random, caller: Principal, at: Target) -> Message:
+    whole = draw.random() < 0.3 and at.region != at.own.region
+    target = lock_pb2.LockTarget(
+        region=at.region,
+        path="" if whole else at.path,
+        scope=lock_pb2.LOCK_SCOPE_SUBTREE
+        if whole
+        else draw.choice([lock_pb2.LOCK_SCOPE_ENTRY, lock_pb2.LOCK_SCOPE_SUBTREE]),
+    )
+    targets, purpose = [target], at.mark
+    if draw.random() < 0.3 and not caller.only_reads:
+        purpose = at.joint_mark
+        own = lock_pb2.LockTarget(region=at.own.region, path="locked", scope=lock_pb2.LOCK_SCOPE_ENTRY)
+        targets.insert(0, own)
+    return lock_service_pb2.AcquireLockRequest(
+        board=at.board,
+        session_id=at.own_session,
+        request_id=at.new_id,
+        targets=targets,
+        mode=draw.choice([EXCLUSIVE, SHARED]),
+        purpose=purpose,
+        wait=draw.choice([None, lasting(30), lasting(30)]),
+        lock_delay=lasting(0),
+    )
+
+
+def _acquire_for_session(draw: random.Random, caller: Principal, at: Target) -> Message:
+    request = _acquire(draw, caller, at._replace(region=at.own.region, path="locked", own_session=at.session))
+    assert isinstance(request, lock_service_pb2.AcquireLockRequest)
+    del request.targets[1:]  # the second would be the same
+    return request
+
+
+def _claim(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return lock_service_pb2.ClaimEntryRequest(
+        board=at.board,
+        session_id=at.own_session,
+        request_id=at.new_id,
+        candidates=[at.key],
+        scope=lock_pb2.LOCK_SCOPE_ENTRY,
+        purpose=at.mark,
+        lock_delay=lasting(0),
+    )
+
+
+def _downgrade(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return lock_service_pb2.DowngradeLockRequest(board=at.board, fence=at.fence)
+
+
+def _release(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return lock_service_pb2.ReleaseLockRequest(board=at.board, fence=at.fence)
+
+
+def _locks(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    path = draw.choice(["", at.path, at.path.partition("/")[0]])
+    return lock_service_pb2.ListLocksRequest(
+        board=at.board, region=at.region, path=path, page_size=draw.choice([1, 1000])
+    )
+
+
+def _break(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return lock_service_pb2.BreakLockRequest(
+        board=at.board, lock_id=at.fence.lock_id, reason=at.mark, skip_lock_delay=True
+    )
+
+
+def _create_board(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return admin_service_pb2.CreateBoardRequest(board=at.board)
+
+
+def _set_policy(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Would replace a policy that no board has: what holds in the run is what holds without one."""
+    policy = policy_pb2.Policy(rules=[policy_pb2.RegionRule(pattern=f"shared:{_NEVER}")])
+    return admin_service_pb2.SetPolicyRequest(board=at.board, policy=policy, replaces=999, reason=at.mark)
+
+
+def _delete_board(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Would delete a board that nobody has made."""
+    return admin_service_pb2.DeleteBoardRequest(board=_NEVER, reason=at.mark)
+
+
+def _explain(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    verb = draw.choice([policy_pb2.VERB_READ, policy_pb2.VERB_WRITE, policy_pb2.VERB_LOCK])
+    return admin_service_pb2.ExplainAccessRequest(board=at.board, region=at.region, verb=verb)
+
+
+def _audit(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    wanted = audit_pb2.AuditFilter(board=draw.choice(["", at.board]))
+    return audit_pb2.ListAuditRecordsRequest(filter=wanted, page_size=draw.choice([1, 100]))
+
+
+_NEVER = "never"
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    "BoardService.Commit": (Row("entry", _commit), Row("lock", lambda _draw, _caller, at: _fenced(at))),
+    "BoardService.CommitStream": (
+        Row("lock", _commit_stream),
+        Row("entry", lambda draw, caller, at: commit_pb2.CommitStreamRequest(commit=_commit_to(draw, caller, at))),
+    ),
+    "BoardService.GetEntry": (Row("entry", _get, told_like_absent=True),),
+    "BoardService.BatchGetEntries": (Row("entry", _batch, told_like_absent=True),),
+    "BoardService.ListEntries": (Row("region", _list),),
+    "BoardService.ListRevisions": (Row("entry", _revisions, told_like_absent=True),),
+    "BoardService.Watch": (Row("region", _watch),),
+    "BoardService.CheckCurrent": (Row("entry", _current, told_like_absent=True), Row("lock", _fence)),
+    "SessionService.OpenSession": (Row("board", _open),),
+    "SessionService.KeepAlive": (Row("session", _keep_alive),),
+    "SessionService.CloseSession": (Row("session", _close),),
+    "SessionService.ListSessions": (Row("board", _sessions),),
+    "LockService.AcquireLock": (Row("entry", _acquire), Row("session", _acquire_for_session)),
+    "LockService.ClaimEntry": (Row("entry", _claim),),
+    "LockService.DowngradeLock": (Row("lock", _downgrade),),
+    "LockService.ReleaseLock": (Row("lock", _release),),
+    "LockService.ListLocks": (Row("region", _locks),),
+    "LockService.BreakLock": (Row("lock", _break),),
+    "AdminService.GetStatus": (Row("nothing", lambda _draw, _caller, _at: admin_service_pb2.GetStatusRequest()),),
+    "AdminService.CreateBoard": (Row("nothing", _create_board),),
+    "AdminService.ListBoards": (
+        Row("nothing", lambda draw, _caller, _at: admin_service_pb2.ListBoardsRequest(page_size=draw.choice([1, 9]))),
+    ),
+    "AdminService.GetBoard": (
+        Row("board", lambda _draw, _caller, at: admin_service_pb2.GetBoardRequest(board=at.board)),
+    ),
+    "AdminService.DeleteBoard": (Row("nothing", _delete_board),),
+    "AdminService.GetPolicy": (
+        Row("board", lambda _draw, _caller, at: admin_service_pb2.GetPolicyRequest(board=at.board)),
+    ),
+    "AdminService.SetPolicy": (Row("board", _set_policy),),
+    "AdminService.ExplainAccess": (Row("region", _explain),),
+    "AdminService.ListAuditRecords": (Row("nothing", _audit),),
+    "AdminService.VerifyAudit": (Row("nothing", lambda _draw, _caller, _at: audit_pb2.VerifyAuditRequest()),),
+    "AdminService.Compact": (
+        Row("nothing", lambda _draw, _caller, at: admin_service_pb2.CompactRequest(before=at.mark)),
+    ),
+}
+"""What is asked of each method. A method without a row here fails the run."""
