@@ -1,7 +1,8 @@
-"""The commands under "Who may call" in deploy/README.md do what it says, as they stand there."""
+"""The commands of deploy/README.md about who may call and do what work as they stand there."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 _BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 _TEXT = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
-_CONTAINER, _SERVER, _CLIENT = _BLOCK.findall(_TEXT.partition("## Who may call")[2].partition("## Settings")[0])
+
+
+def _section(heading: str) -> str:
+    return _TEXT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+_CONTAINER, _SERVER, _CLIENT = _BLOCK.findall(_section("Who may call"))
+_SHOW, _SET = _BLOCK.findall(_section("What callers may do"))
+(_POLICY,) = re.findall(r"```json\n(.*?)```", _section("What callers may do"), re.DOTALL)
 
 
 class Shell:
@@ -81,6 +90,12 @@ class Shell:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def read(self, name: str) -> str:
+        return (self._folder / name).read_text(encoding="utf-8")
+
+    def write(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text, encoding="utf-8")
+
     def close(self) -> None:
         for process in self.started:
             if process.poll() is None:
@@ -109,6 +124,14 @@ def test_from_development_to_mutual_TLS(shell: Shell) -> None:
     assert "notes/today" in said
     with pytest.raises(AssertionError, match="NOT_FOUND"):
         shell.run(_CLIENT.splitlines()[0] + "\nkokuban ls --board launch user:u1")  # which the planner does not act for
+    as_planner = _CLIENT.splitlines()[0] + "\n"
+    shell.run(as_planner + _SHOW)
+    assert json.loads(shell.read("policy.json")) == json.loads(_SHOW.partition("# ")[2])
+    shell.write("policy.json", _POLICY)
+    said = shell.run(as_planner + _SET)
+    assert "policy 1  " in said
+    assert "allowed  as agent:planner  rule shared:plan\n" in said
+    assert "deleted" in said
 
 
 def test_the_quick_start_of_a_container(shell: Shell) -> None:

@@ -12,10 +12,10 @@ import pytest
 from kokuban.v1 import admin_service_pb2, commit_pb2, error_reason_pb2
 from kokuban_server.core.access import Principal
 from kokuban_server.wire import usage as usage_of_the_wire
-from kokuban_server.wire.server import RULES
+from kokuban_server.wire.rules import RULES
 from tests.fault_proxy import FaultProxy
 from tests.wire.calls import Agent, HeldStore, acquire_request, commit_request, connected, put, refused, until
-from tests.wire.test_credentials import Book, Caller, _requests, bearer
+from tests.wire.test_credentials import Book, Caller, bearer, requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -210,7 +210,7 @@ async def test_two_credentials_of_one_agent_count_together_and_two_tenants_apart
         "",
         "",
     ]
-    watch = _requests("main")["BoardService.Watch"]
+    watch = requests("main")["BoardService.Watch"]
     begin = channel.unary_stream("/kokuban.v1.BoardService/Watch")
     watches = [begin(watch.SerializeToString(), metadata=[bearer(token)]) for token in tokens]
     for each in watches:
@@ -231,7 +231,7 @@ async def test_what_writes_is_limited_and_what_frees_or_reads_is_not(start: Star
     await running.agent.commit(put("first"))
     write_ahead(running)
     metadata = (("kokuban-agent", "writer-1"), ("kokuban-roles", "member,supervisor,operator"))
-    reason = await Caller(running.agent.channel).reason(method, _requests("main")[method], *metadata)
+    reason = await Caller(running.agent.channel).reason(method, requests("main")[method], *metadata)
     assert (reason == "PRINCIPAL_LIMIT_REACHED") == (method in LIMITED), reason
     if method != "AdminService.DeleteBoard":  # which leaves nothing to write on
         await running.as_agent("writer-2").commit(put("second"))

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from kokuban.v1 import admin_service_pb2, board_service_pb2, lock_service_pb2, session_service_pb2
 from kokuban_server.core import limits
 from kokuban_server.wire.rpc import Calls, Method
+from kokuban_server.wire.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,41 +22,6 @@ if TYPE_CHECKING:
 
     from kokuban_server.wire.identity import Identity
     from kokuban_server.wire.usage import PrincipalLimits
-
-RULES: Final[dict[str, str]] = {
-    "kokuban.v1.BoardService.Commit": "regions",
-    "kokuban.v1.BoardService.CommitStream": "regions",
-    "kokuban.v1.BoardService.GetEntry": "regions",
-    "kokuban.v1.BoardService.BatchGetEntries": "regions",
-    "kokuban.v1.BoardService.ListEntries": "regions",
-    "kokuban.v1.BoardService.ListRevisions": "regions",
-    "kokuban.v1.BoardService.Watch": "regions",
-    "kokuban.v1.BoardService.CheckCurrent": "regions, own locks",
-    "kokuban.v1.SessionService.OpenSession": "any principal",
-    "kokuban.v1.SessionService.KeepAlive": "own session",
-    "kokuban.v1.SessionService.CloseSession": "own session",
-    "kokuban.v1.SessionService.ListSessions": "any principal; what is held and waited for by regions",
-    "kokuban.v1.LockService.AcquireLock": "regions, own session",
-    "kokuban.v1.LockService.ClaimEntry": "regions, own session",
-    "kokuban.v1.LockService.DowngradeLock": "own lock",
-    "kokuban.v1.LockService.ReleaseLock": "own lock",
-    "kokuban.v1.LockService.ListLocks": "regions",
-    "kokuban.v1.LockService.BreakLock": "role supervisor or operator; regions",
-    "kokuban.v1.AdminService.GetStatus": "any principal",
-    "kokuban.v1.AdminService.CreateBoard": "role operator",
-    "kokuban.v1.AdminService.GetBoard": "any principal; the boards of its credential",
-    "kokuban.v1.AdminService.DeleteBoard": "role operator; the policy's administrators",
-    "kokuban.v1.AdminService.GetPolicy": "role operator, supervisor or auditor",
-    "kokuban.v1.AdminService.SetPolicy": "role operator; the policy's administrators",
-    "kokuban.v1.AdminService.ExplainAccess": "any principal; of its own requests",
-    "kokuban.v1.AdminService.ListBoards": "any principal; the boards of its credential",
-    "kokuban.v1.AdminService.Compact": "role operator",
-    "kokuban.v1.AdminService.ListAuditRecords": "role auditor or operator; the boards of its credential",
-    "kokuban.v1.AdminService.VerifyAudit": "role auditor or operator",
-}
-"""How each method is authorised: `regions` asks `Access.open` for every region it touches, `own` compares the agent of the
-session or lock with the caller. A method without a row here does
-not start."""
 
 _SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
     board_service_pb2.DESCRIPTOR.services_by_name["BoardService"],
