@@ -329,7 +329,10 @@ async def test_no_commit_is_judged_by_a_policy_that_is_over(start: Started, any_
             await one.agent.commit(*mutations)
         one = await start(deaf)  # what the first has learned now, another has not
         await one.agent.get("a")
-    await operator(two).set_policy(rule(REGION, readers=NOBODY), replaces=1)
+    await operator(two).set_policy(replaces=1)
+    one = await start(deaf)
+    await one.agent.commit(put("allowed"))
+    await operator(two).set_policy(rule(REGION, readers=NOBODY), replaces=2)
     with refused("NOT_FOUND"):
         await one.agent.commit(put("new"))
     deaf.hears.set()
@@ -375,7 +378,9 @@ async def test_a_server_that_hears_nothing_reads_the_policy_anew_after_ten_secon
     deaf.hears.clear()
     await operator(two).set_policy(rule(REGION, readers=NOBODY))
     await one.agent.get("a")  # as it knows no better
-    one.server._boards._in_step_until = 0.0
+    board = one.server._boards.at_hand("dev", "main")
+    assert board is not None
+    board.read_at -= 10.0
     with refused("NOT_FOUND"):
         await one.agent.get("a")
     deaf.hears.set()

@@ -181,8 +181,8 @@ class Access:
     def recheck(self, principal: Principal, opened: Iterable[OpenRegion]) -> None:
         """Raise `NotFound` if one of the regions may not be read any more: asked again before anything of it is shown."""
         for one in opened:
-            board = self._boards.at_hand(principal.tenant, one.board.id)
-            if board is not one.board:
+            self._boards.trusted(principal.tenant, one.board.id)  # has what is old read again, for the next time
+            if self._boards.at_hand(principal.tenant, one.board.id) is not one.board:
                 self.open(principal, one.board.id, one.region, Verb.READ)
 
 

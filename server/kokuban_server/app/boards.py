@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.background import Background
 from kokuban_server.core import keys, limits
 from kokuban_server.core.boards import BoardState
 from kokuban_server.core.change_set import AtRevision
@@ -22,14 +24,16 @@ if TYPE_CHECKING:
 
 _RESTART_PAUSE_S = 0.2
 _TRUSTED_S = 10.0
-"""For how long what is remembered counts after it was last known to be in step with the store."""
+"""For how long a board's record counts after it was read: what its watch brings comes sooner, but no watch promises when."""
+_READ_AGAIN_S = _TRUSTED_S / 2
+"""When a record that is in use is read again, so that nobody waits for it."""
 _READ_AT_ONCE = 200
 
 
 class Board:
     """A board's record at one revision. Compared by identity: another object means that something has changed."""
 
-    __slots__ = ("guard", "id", "key", "policy", "record", "revision", "tenant")
+    __slots__ = ("guard", "id", "key", "policy", "read_at", "record", "revision", "tenant")
 
     def __init__(self, key: bytes, record: BoardRecord, revision: int) -> None:
         self.key = key
@@ -37,6 +41,8 @@ class Board:
         self.record = record
         self.policy = record.policy
         self.revision = revision
+        self.read_at = -math.inf
+        """The loop's time at which the store was last asked for it, of those times that it has answered."""
         self.guard = AtRevision(key, revision)
         """What ties a commit to this board's being there, and to its policy."""
 
@@ -49,8 +55,8 @@ class Board:
 class Boards:
     """Remembers boards that were asked for, and follows the store's changes of them.
 
-    May lag behind the store by what a watch takes. Who writes guards on the record's revision, so no commit is judged by a
-    policy that is over; who has not been in step for a while reads the record anew.
+    May lag behind the store by what a watch takes, and by 10 seconds at most: what was not read for so long is read anew. Who
+    writes guards on the record's revision, so no commit is judged by a policy that is over.
     """
 
     def __init__(self, store: BoardStore) -> None:
@@ -60,15 +66,29 @@ class Boards:
         self._revision = 0
         """The state up to which the watch has brought everything, while it stands."""
         self._stands = False
-        self._in_step_until = 0.0
+        self._background = Background()
+        self._reading: set[tuple[str, str]] = set()
         self.followers: dict[Callable[[], None], None] = {}
         """Called when a board has changed."""
 
     def trusted(self, tenant: str, board_id: str) -> Board | None:
         """Give what is remembered, if it may be relied on."""
-        if not self._stands or asyncio.get_running_loop().time() >= self._in_step_until:
+        name = (tenant, board_id)
+        board = self._known.get(name)
+        if board is None or not self._stands:
             return None
-        return self._known.get((tenant, board_id))
+        age_s = asyncio.get_running_loop().time() - board.read_at
+        if age_s >= _READ_AGAIN_S and name not in self._reading:
+            self._reading.add(name)
+            self._background.spawn(lambda: self._read_again(name), "board")
+        return board if age_s < _TRUSTED_S else None
+
+    async def _read_again(self, name: tuple[str, str]) -> None:
+        try:
+            with contextlib.suppress(Refusal):
+                await self.read(*name, _TRUSTED_S)
+        finally:
+            self._reading.discard(name)
 
     def at_hand(self, tenant: str, board_id: str) -> Board | None:
         """Give what was known last."""
@@ -81,10 +101,12 @@ class Boards:
         begun = asyncio.get_running_loop().time()
         key = keys.board(tenant, board_id)
         cut = await self._store.read([key], STRONG, deadline_s)
-        if self._stands and cut.revision <= self._revision:
-            self._in_step_until = max(self._in_step_until, begun + _TRUSTED_S)
         record = cut.records[0]
-        return self.learn(key, record.value, record.revision) if record is not None else None
+        if record is None:
+            return None
+        board = self.learn(key, record.value, record.revision)
+        board.read_at = max(board.read_at, begun)
+        return board
 
     def learn(self, key: bytes, raw: bytes, revision: int) -> Board:
         """Take in a record; give the newest that is known."""
@@ -101,6 +123,7 @@ class Boards:
             self._forget(name)
             raise
         if known is not None:
+            board.read_at = known.read_at
             self._tell()
         return board
 
@@ -114,6 +137,7 @@ class Boards:
 
     async def close(self) -> None:
         """Stop following the store."""
+        await self._background.close()
         if self._runner is not None:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -129,7 +153,6 @@ class Boards:
                         for event in batch.events:
                             self._take(event)
                         self._revision = batch.revision
-                        self._in_step_until = asyncio.get_running_loop().time() + _TRUSTED_S
             except StoreUnavailable:  # waited out: the watch goes on from where it was
                 pass
             except Refusal:  # what was missed is read again
