@@ -66,6 +66,7 @@ class Tuning(NamedTuple):
 class Parts(NamedTuple):
     """The parts of a server that a broken one has its own of."""
 
+    boards: type[Boards] = Boards
     mirror: type[LockMirror] = LockMirror
     mirrored_store: type[MirroredStore] = MirroredStore
     lock_guards: type[LockGuards] = LockGuards
@@ -95,7 +96,7 @@ class SimulatedReplica:
         self.clock = SimulatedClock(off_by_ms)
         self.store = way = FaultyStore(store, self.clock, f"{seed}/{name}", weather)
         self.time = StoreTime(way, self.clock)
-        boards = Boards(way)
+        boards = parts.boards(way)
         access = Access(way, boards, self.clock, frozenset({BOARD}))
         self.request_ids = request_ids = RequestIds(self.time, _DIGEST_KEY, tuning.window_ms)
         self.mirror = mirror = parts.mirror(way)

@@ -324,8 +324,10 @@ class Commits:
             if board is None:
                 raise NotFound
             if board.revision > attempt.board.revision:
-                attempt.board = self._access.learn(board)
-                attempt.steps, attempt.beliefs = self._authorised(attempt.principal, request, attempt.board)
+                now = self._access.learn(board)
+                # First, as it may refuse: an attempt of a fold is tried again alone, and must not look authorised then.
+                attempt.steps, attempt.beliefs = self._authorised(attempt.principal, request, now)
+                attempt.board = now
                 continue
             found_doubts = found[len(heads) :]
             if await self._locks.settle(list(doubts), found_doubts, cut.revision, attempt.deadline):
