@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, policy_pb2
+from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
     REGION,
     Agent,
     Deaf,
+    HeldStore,
     Refused,
     at,
     commit_request,
@@ -355,6 +358,32 @@ async def test_increments_that_travel_together_are_each_judged_by_the_policy_of_
     assert [isinstance(answer, Refused) for answer in answers] == [allowed == 2, allowed == 1] * 10
     assert {answer.reason for answer in answers if isinstance(answer, Refused)} == {"WRITE_FORBIDDEN"}
     assert await agents[0].json("n") == "12"
+
+
+async def test_an_increment_that_waited_for_others_is_judged_by_the_policy_of_now(
+    start: Started, clock: SettableClock
+) -> None:
+    """Those that wait behind the first were authorised when they came, and are planned together."""
+    store = HeldStore(clock)
+    deaf = Deaf(store)
+    one, two = await start(deaf), await start(store)
+    forbidden, allowed = one.as_agent("writer-1"), one.as_agent("writer-2")
+    for agent in (forbidden, allowed):
+        await agent.commit(increment("n"))
+    deaf.hears.clear()
+    store.hold()
+    answers: list[asyncio.Future[Any]] = []
+    for agent in (allowed, forbidden, allowed):
+        answers.append(asyncio.ensure_future(outcome(agent.commit(increment("n")))))
+        await one.has_in_hand(len(answers))
+    plain, store.commit = store.commit, partial(MemoryStore.commit, store)  # type: ignore[method-assign] # not held up
+    await operator(two).set_policy(rule(REGION, writers=["agent:writer-2"]))
+    store.commit = plain  # type: ignore[method-assign] # as above
+    store.release()
+    told = await asyncio.gather(*answers)
+    deaf.hears.set()
+    assert [answer.reason if isinstance(answer, Refused) else "" for answer in told] == ["", "WRITE_FORBIDDEN", ""]
+    assert await allowed.json("n") == "4"
 
 
 async def test_a_commit_that_a_new_policy_still_admits_goes_through_at_a_server_that_has_not_heard_of_it(
