@@ -205,9 +205,14 @@ def test_of_ten_thousand_hand_overs_none_is_slept_through() -> None:
 
 
 def test_a_wake_up_that_is_dropped_is_found() -> None:
-    with pytest.raises(ExceptionGroup) as raised:
-        _race(_RIVALS * 4, SOUND._replace(mirror=WakesNobody))
-    assert raised.group_contains(LockWaitExpired)
+    """Not in every race: sometimes whoever was not woken looks again for another reason."""
+    for _ in range(20):
+        try:
+            _race(_RIVALS * 4, SOUND._replace(mirror=WakesNobody))
+        except ExceptionGroup as raised:
+            if raised.subgroup(LockWaitExpired) is not None:
+                return
+    pytest.fail("no race has found it")
 
 
 @pytest.mark.parametrize(

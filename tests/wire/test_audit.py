@@ -183,6 +183,21 @@ async def test_private_memory_of_others_is_not_shown_where_that_cannot_be_record
     assert (await boss.get("a", "agent:writer-1")).value.text == "thought"
 
 
+async def test_a_full_store_can_be_compacted_and_the_record_follows_when_there_is_room(
+    start: Started, clock: SettableClock
+) -> None:
+    store = HeldStore(clock)
+    running = await start(store)
+    chief = running.as_agent("chief", "operator,member")
+    made = await chief.commit(put("a"))
+    store.fault_in_commit = StoreFull()
+    request = admin_service_pb2.CompactRequest(before=made.token)
+    await chief.admin.Compact(request, metadata=chief.metadata)
+    store.fault_in_commit = None
+    (compacted,) = await audit_records(running)
+    assert (compacted.act, compacted.agent, compacted.outcome) == ("history.compact", "chief", "begun")
+
+
 async def test_a_record_can_be_checked_without_the_server(on_any_store: Running) -> None:
     for name in ("one", "two", "three"):
         await make_board(on_any_store, name)

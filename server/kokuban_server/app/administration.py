@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core.access import Role
 from kokuban_server.core.audit import BEGUN, HISTORY_COMPACT, AuditEntry
-from kokuban_server.core.refusals import TokenAheadOfStore
+from kokuban_server.core.refusals import StoreFull, TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class Administration:
         status = await self._store.status(left_s(deadline))
         if before > status.revision:
             raise TokenAheadOfStore("before")
-        target = f"before revision {before}"
-        await self._audit.append(AuditEntry(HISTORY_COMPACT, principal, target=target, outcome=BEGUN), deadline)
+        entry = AuditEntry(HISTORY_COMPACT, principal, target=f"before revision {before}", outcome=BEGUN)
+        try:
+            await self._audit.append(entry, deadline)
+        except StoreFull:  # what makes room must not need any: the record follows when there is some
+            self._audit.note(entry)
         return await self._store.compact(before, left_s(deadline)), status.revision
