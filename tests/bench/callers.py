@@ -13,12 +13,12 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from kokuban.v1 import admin_service_pb2, commit_pb2
+from kokuban.v1 import admin_service_pb2, commit_pb2, policy_pb2
 from kokuban_server.adapters.credentials import edit, parse_entry
 from kokuban_server.adapters.credentials.development_authority import make_certificates, san_uri
 
 from .measurement import Measurement, closed_loop
-from .messages import BOARD, COMMIT, CREATE_BOARD, Puts
+from .messages import BOARD, COMMIT, CREATE_BOARD, REGION, SET_POLICY, Puts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ class TeamCommits:
         self._agents = [_Agent(server, caller, writers) for caller in callers]
 
     async def prepare(self) -> None:
-        """Make the board where the server makes none by itself, connect, and create the entries."""
+        """Make the board where the server makes none by itself, under a policy; connect, and create the entries."""
         if self._makes_board:
             await self._agents[0].make_board()
         for agent in self._agents:
@@ -111,6 +111,15 @@ class TeamCommits:
         """Write."""
         steps = [partial(agent.write, writer) for agent in self._agents for writer in agent.writers]
         return await closed_loop(steps, operations)
+
+
+def _policy() -> policy_pb2.Policy:
+    """Give a policy of many rules, of which one lets the callers write."""
+    members = policy_pb2.Subjects(subjects=["role:member"])
+    chiefs = policy_pb2.Subjects(subjects=["role:supervisor", *(f"agent:chief-{number}" for number in range(16))])
+    rules = [policy_pb2.RegionRule(pattern=f"task:{number}", writers=chiefs) for number in range(30)]
+    rules += [policy_pb2.RegionRule(pattern=REGION, readers=members, writers=members)]
+    return policy_pb2.Policy(rules=[*rules, policy_pb2.RegionRule(pattern="shared:*", writers=chiefs)])
 
 
 class _Agent:
@@ -135,8 +144,10 @@ class _Agent:
         self._commit = self._channel.unary_unary(COMMIT)
 
     async def make_board(self) -> None:
-        request = admin_service_pb2.CreateBoardRequest(board=BOARD)
-        await self._channel.unary_unary(CREATE_BOARD)(request.SerializeToString(), metadata=self._metadata)
+        made = admin_service_pb2.CreateBoardRequest(board=BOARD)
+        await self._channel.unary_unary(CREATE_BOARD)(made.SerializeToString(), metadata=self._metadata)
+        laid_down = admin_service_pb2.SetPolicyRequest(board=BOARD, policy=_policy())
+        await self._channel.unary_unary(SET_POLICY)(laid_down.SerializeToString(), metadata=self._metadata)
 
     async def write(self, writer: Puts) -> None:
         raw = await self._commit(writer.next().SerializeToString(), metadata=self._metadata)

@@ -252,14 +252,14 @@ FIGURES = (
     ),
     Figure(
         "auth_overhead_mtls",
-        "unary commits/s on sqlite of 8 agents, 8 in flight each, with mutual TLS over the same with the development identity",
+        "unary commits/s on sqlite of 8 agents, 8 in flight each, with mutual TLS and a policy over the same without",
         0.75,
         0.9,
         _mutual_tls,
     ),
     Figure(
         "auth_overhead_jwt",
-        "the same with a JSON Web Token on each call, in plain text, over the same with the development identity",
+        "the same with a JSON Web Token on each call and a policy, in plain text, over the same without",
         0.85,
         0.95,
         _jwt,

@@ -15,6 +15,7 @@ COMMIT = "/kokuban.v1.BoardService/Commit"
 COMMIT_STREAM = "/kokuban.v1.BoardService/CommitStream"
 GET_ENTRY = "/kokuban.v1.BoardService/GetEntry"
 CREATE_BOARD = "/kokuban.v1.AdminService/CreateBoard"
+SET_POLICY = "/kokuban.v1.AdminService/SetPolicy"
 WATCH = "/kokuban.v1.BoardService/Watch"
 
 _FILLER = "the quick brown fox jumps over the lazy dog; " * 12
