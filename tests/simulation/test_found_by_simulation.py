@@ -17,7 +17,7 @@ from kokuban_server.app.reads import AskStrong
 from kokuban_server.app.watches import StartNow, StartSnapshot
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal, Role
-from kokuban_server.core.commit import MustNotExist, Put, TimeToLive, Unconditional
+from kokuban_server.core.commit import Increment, MustNotExist, Put, TimeToLive, Unconditional
 from kokuban_server.core.entry import EntryState, Form, Value
 from kokuban_server.core.locks import Mode
 from kokuban_server.core.names import EntryKey, parse_region
@@ -25,7 +25,7 @@ from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable, Watch
 from kokuban_server.core.revision import revision_of
 from kokuban_server.ports.board_store import STRONG, WatchBatch
 from kokuban_server.records.codec import decode_entry
-from tests.simulation.broken_stores import LosesEvents
+from tests.simulation.broken_stores import LosesEvents, RevivesDead
 from tests.simulation.lock_stories import Player, held_back, until
 from tests.simulation.simulated_agents import head_of
 from tests.simulation.simulated_replica import BOARD, START_MS, SimulatedReplica, Tuning, adopting_task
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 TASK = parse_region("task:t1")
 KEY = EntryKey(TASK, "entry")
+OTHER = EntryKey(TASK, "other")
 WRITER = Principal("dev", "writer", frozenset({Role.MEMBER}), is_development=True)
 FAIR = Weather()
 
@@ -56,7 +57,7 @@ def _deadline() -> float:
     return asyncio.get_running_loop().time() + 5.0
 
 
-async def _put(server: SimulatedReplica, number: int, put: Put, key: EntryKey = KEY) -> Committed:
+async def _put(server: SimulatedReplica, number: int, put: Put | Increment, key: EntryKey = KEY) -> Committed:
     now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000)
     request = CommitRequest(BOARD, f"request-{number}", now_ms, b"%d" % number, (), ((key, put, 0),), "", "", "")
     return await server.commits.commit(WRITER, request, _deadline())
@@ -135,6 +136,24 @@ def test_a_snapshot_of_a_server_whose_clock_is_fast_leaves_out_nothing_that_othe
         await fast.watches.close()
         entries = await server.reads.batch_get(WRITER, BOARD, [KEY], AskStrong(), _deadline())
         assert [found.key for found in entries.found] == [key for key, _, _ in shown]
+
+    _in_virtual_time(main)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(RecordedStore, "1"), (RevivesDead, "6")], ids=["sound", "broken"])
+def test_a_server_whose_clock_is_slow_does_not_add_to_what_has_expired(
+    kind: type[RecordedStore], expected: str
+) -> None:
+    """It remembers the entry and takes it to be alive; the store's time guards the plan, where the store looks at that."""
+
+    async def main() -> None:
+        store = kind()
+        slow, server = _server(store, off_by_ms=-60_000), _server(store)
+        five = Put(Unconditional(), Value(Form.JSON, "5"), None, TimeToLive(10_000))
+        await _put(slow, 1, five)
+        await _put(server, 2, _text("moves store time"), OTHER)
+        added = await _put(slow, 3, Increment(1))
+        assert [outcome.value for outcome in added.outcomes] == [Value(Form.JSON, expected)]
 
     _in_virtual_time(main)
 

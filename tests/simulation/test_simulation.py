@@ -7,7 +7,6 @@ KOKUBAN_SIMULATION_SEED=17      runs exactly this one, as it ran when it failed
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,7 +66,6 @@ def test_seeds_differ() -> None:
         (broken_stores.ReadsLate, "not in"),
         (broken_stores.AcknowledgesInVain, "acknowledged and is lost"),
         (broken_stores.TearsCommits, "accounts hold"),
-        (broken_stores.RevivesDead, "was applied to None|began at"),
     ],
 )
 def test_a_broken_store_is_found(broken: type[RecordedStore], symptom: str) -> None:
@@ -75,7 +73,7 @@ def test_a_broken_store_is_found(broken: type[RecordedStore], symptom: str) -> N
         try:
             simulate(seed, broken)
         except SimulationFailed as failed:
-            if re.search(symptom, str(failed)):
+            if symptom in str(failed):
                 return
     pytest.fail(f"{_SEEDS_FOR_BROKEN} seeds have not found {broken.__doc__}")
 
