@@ -163,6 +163,7 @@ def _may_write(record: BoardRecord | None, agent: str) -> bool:
 def _lived(seed: int, parts: Parts = SOUND) -> _World:
     async def main() -> _World:
         asyncio.get_running_loop().set_task_factory(adopting_task)
+        random.seed(seed)  # of the pauses between attempts, so that a seed gives the same run again
         world = _World(seed, parts)
         await world.live()
         return world
