@@ -131,6 +131,14 @@ INSIDE = {
     "AUDIT_ANCHOR_CHAINS_ENTRIES_MAX",  # more are named by several anchors
     "AUDIT_REFUSED_SERVER_INTERVAL_MS",  # told as its inverse: "10 in a second"
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
+    "SCREENED_DEPTH_MAX",  # what lies beyond these is found to be beyond them
+    "SCREENED_VIEWS_ENTRIES_MAX",
+    "SCREENED_TIMES_MAX",
+    "SCREENED_CHARACTERS_MIN",
+    "SCREENED_FINDINGS_ENTRIES_MAX",
+    "SCREENED_EXCERPT_CHARACTERS_MAX",
+    "SCREENED_VIEWS_SHOWN_ENTRIES_MAX",
+    "SCREENED_VIEW_SHOWN_CHARACTERS_MAX",
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }
 
@@ -157,7 +165,7 @@ def test_a_limit_has_its_unit_or_what_it_counts_in_its_name() -> None:
             assert re.search(
                 r"_(?:BYTES|MS|S)(?:_|$)"
                 r"|(?:SEGMENTS|DEPTH|PAIRS|ITEMS|MUTATIONS|PRECONDITIONS|OPERATIONS|ATTEMPTS|FLIGHT|KEYS|ENTRIES|TARGETS"
-                r"|EVENTS|REVISIONS)(?:_MAX|_DEFAULT|_MIN)$",
+                r"|EVENTS|REVISIONS|CHARACTERS|TIMES)(?:_MAX|_DEFAULT|_MIN)$",
                 name,
             ), name
             assert value > 0, name
