@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -86,7 +87,7 @@ class Screening(NamedTuple):
 
 
 def _unseen(view: View, spans: list[tuple[int, int]], plain: View, seen: int) -> list[tuple[int, int]]:
-    """Give those of a rule's matches in another spelling of the text that are not among the so many in the text itself."""
+    """Give those of a rule's matches in another spelling that are not among the so many in what it spells otherwise."""
     new = [span for span in spans if view.text[slice(*span)] not in plain.text]
     return (new or spans)[: max(0, len(spans) - seen)]
 
@@ -108,17 +109,19 @@ def screen(text: str, source: Source) -> Screening:
         findings.append(Finding("structure.bound", Severity.GRAVE, PLAIN, None, ""))
     if source.kind is SourceKind.EXTERNAL and not source.uri:
         findings.append(Finding("structure.source", Severity.SUSPICIOUS, PLAIN, None, ""))
-    seen: dict[str, int] = {}
+    seen: dict[str, Counter[str]] = {PLAIN: Counter()}
     clues: list[_Clue] = []
     for rule, spans in _matches(plain):
-        seen[rule.id] = len(spans)
+        seen[PLAIN][rule.id] = len(spans)
         findings += [_finding(rule.id, rule.plain, plain, span) for span in spans]
         clues += [_Clue(start, end, rule) for start, end in spans]
     findings += _combined(plain, clues)
     for view in views[1:]:
         findings += _spelt_out(view)
+        found = seen[view.name] = Counter()
         for rule, spans in _matches(view):
-            concealed = _unseen(view, spans, plain, seen.get(rule.id, 0)) if view.is_whole else spans
+            found[rule.id] = len(spans)
+            concealed = _unseen(view, spans, plain, seen[view.base][rule.id]) if view.base else spans
             findings += [_finding(rule.id, rule.concealed, view, span) for span in concealed]
     findings.sort(key=lambda finding: -finding.severity.value)
     del findings[limits.SCREENED_FINDINGS_ENTRIES_MAX :]

@@ -50,8 +50,8 @@ class View:
     name: str
     """How it was made, the last step last: `plain`, `folded`, `base64+unescaped`."""
     text: str
-    is_whole: bool = False
-    """It is all that is seen of the text, otherwise spelt; else only what was hidden or encoded in it."""
+    base: str = ""
+    """The name of the view that it spells otherwise. Empty: what it shows was hidden or encoded."""
     is_spelt: bool = False
     """Only letters are left of it, without what separates words."""
     is_aligned: bool = False
@@ -97,7 +97,7 @@ class _Making:
         self.views: list[View] = []
         self.is_cut = False
         self._left = limits.SCREENED_CHARACTERS_MIN + len(text) * limits.SCREENED_TIMES_MAX
-        self._look_through(View(PLAIN, text, is_whole=True, is_aligned=True), (), 0)
+        self._look_through(View(PLAIN, text, is_aligned=True), (), 0)
 
     def _look_through(self, view: View, names: tuple[str, ...], depth: int) -> None:
         if depth > limits.SCREENED_DEPTH_MAX:
@@ -126,7 +126,7 @@ class _Making:
         unescaped = decoding.unescape(folded)
         if unescaped != folded:
             within = (*names, "unescaped")
-            whole = View("+".join(within), unescaped, is_whole=view.is_whole, places=view.covered())
+            whole = View("+".join(within), unescaped, base=view.name, places=view.covered())
             self._look_through(whole, within, depth + 1)
 
     @staticmethod
@@ -149,7 +149,7 @@ class _Making:
                 View(
                     "+".join((*names, name)),
                     text,
-                    is_whole=view.is_whole,
+                    base=view.name,
                     is_spelt=is_spelt,
                     is_aligned=aligned and in_place,
                     places=places if in_place else view.covered(),
