@@ -83,6 +83,8 @@ ENGLISH_ONLY: Final[dict[str, Callable[[str], str]]] = {
     "rot13": lambda text: codecs.encode(text, "rot13"),
     "regional letters": _regional,
     "hyphenated": lambda text: " ".join("-".join(w[i : i + 2] for i in range(0, len(w), 2)) for w in text.split()),
+    "UTF-16 in base64": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
+    "spaced leet": lambda text: " ".join(text.translate(_LEET)),
     "backslash x": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
 }
 ANY_LANGUAGE: Final[dict[str, Callable[[str], str]]] = {
@@ -107,6 +109,12 @@ ANY_LANGUAGE: Final[dict[str, Callable[[str], str]]] = {
     "hexadecimal entities": lambda text: "".join(f"&#x{ord(c):x};" for c in text),
     "backslash u": lambda text: "".join(f"\\u{ord(c):04x}" for c in text),
     "backslash u in braces": lambda text: "".join(f"\\u{{{ord(c):x}}}" for c in text),
+    "entities without an end": lambda text: " ".join("".join(f"&#{ord(c)}" for c in word) for word in text.split()),
+    "octal": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode()),
+    "quoted-printable": lambda text: "".join(f"={byte:02X}" for byte in text.encode()),
+    "markup between letters": "<b></b>".join,
+    "marks between letters": "**".join,
+    "template": lambda text: f"<template>{text}</template>",
     "HTML comment": lambda text: f"<!-- {text} -->",
     "escaped HTML comment": lambda text: f"&lt;!-- {text} --&gt;",
     "not displayed": lambda text: f'<p style="display: none">{text}</p>',

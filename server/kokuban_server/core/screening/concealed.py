@@ -29,7 +29,7 @@ _SYMBOLS_MAX: Final = 4
 
 STYLED: Final = (
     r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?:\.0+)?\s*(?:[;\"']|$)|font-size\s*:\s*[01](?:\.\d+)?(?:px|pt|em|%)?"
-    r"|color\s*:\s*(?:#f{3}(?:f{3})?\b|white|transparent)|(?:left|top|text-indent)\s*:\s*-\d{3,}|(?:max-)?(?:height|width)\s*:\s*0(?:px)?\s*[;\"']"
+    r"|color\s*:\s*(?:#f{3}(?:f{3})?\b|white|transparent|rgba?\(\s*255\s*,\s*255\s*,\s*255)|(?:left|top|text-indent)\s*:\s*-\d{3,}|(?:max-)?(?:height|width)\s*:\s*0(?:px)?\s*[;\"']"
 )
 PATTERNS: Final[dict[str, tuple[str, Pattern]]] = {
     "html-comment": ("<!--", Pattern(r"(?s)<!--(.*?)-->")),
@@ -40,6 +40,10 @@ PATTERNS: Final[dict[str, tuple[str, Pattern]]] = {
             r"(?is)<[a-z][a-z0-9]*\s[^>]*?(?:style\s*=\s*[\"'][^>]*?(?:" + STYLED + r")|\bhidden\b|aria-hidden)"
             r"[^>]*>((?:[^<]|<[^/])*)"
         ),
+    ),
+    "html-not-displayed": (
+        "<",
+        Pattern(r"(?i)<(?:template|noscript|title|desc|script|style)\b[^>]*>([^<]{8,})"),
     ),
     "html-attribute": (
         "=",

@@ -6,6 +6,7 @@ import base64
 import binascii
 import html
 import re
+import sys
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -30,16 +31,22 @@ _ESCAPES = re.compile(
     r"|(?:\\u[0-9a-fA-F]{4})+"
     r"|\\u\{[0-9a-fA-F]{1,6}\}|\\U[0-9a-fA-F]{8}"
     r"|\\[nrt]"
+    r"|(?:\\[0-3][0-7]{2})+"
+    r"|(?:=[0-9A-Fa-f]{2})+"
 )
-_CODE_POINT_MAX: Final = 0x10FFFF
+
+_QUOTED = re.compile(r"=[0-9A-F]{2}")
+_SOFT_BREAK = re.compile(r"=\r?\n")
+"""Of quoted-printable, where a line goes on in the next. Elsewhere base64 ends like that."""
 
 
 def as_text(raw: bytes) -> str | None:
-    """Give the text that the bytes are, if they are one."""
+    """Give the text that the bytes are, in UTF-8 or in UTF-16 of mostly Latin letters, if they are one."""
     try:
-        text = raw.decode()
+        is_wide = raw.count(0) * 3 > len(raw)
+        text = raw[: len(raw) & ~1].decode("utf-16-le") if is_wide else raw.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(raw) * _TEXT_SHARE_MIN:
+        if is_wide or error.start < len(raw) * _TEXT_SHARE_MIN:
             return None
         text = raw[: error.start].decode()
     if len(text) < _CHARACTERS_MIN:
@@ -94,6 +101,8 @@ def hex_parts(text: str) -> Iterator[Part]:
 
 def unescape(text: str) -> str:
     """Give the text with entities, percent signs and backslashes undone, once."""
+    if _QUOTED.search(text):
+        text = _SOFT_BREAK.sub("", text)
     return _ESCAPES.sub(_unescaped, text)
 
 
@@ -101,17 +110,29 @@ def _unescaped(match: re.Match[str]) -> str:
     run = match.group()
     if run[0] == "&":
         return _without_surrogates(html.unescape(run))
-    if run[0] == "%":
-        return bytes.fromhex(run.replace("%", "")).decode(errors="replace")
+    raw = _bytes(run)
+    return _characters(run) if raw is None else raw.decode(errors="replace")
+
+
+def _bytes(run: str) -> bytes | None:
+    """Give the bytes that are spelt out; nothing where the escapes stand for characters."""
+    if run[0] in "%=":
+        return bytes.fromhex(run.replace(run[0], ""))
+    if run[1] == "x":
+        return bytes.fromhex(run.replace("\\x", ""))
+    if run[1] in "0123":
+        return bytes(int(octal, 8) for octal in run[1:].split("\\"))
+    return None
+
+
+def _characters(run: str) -> str:
     kind = run[1]
-    if kind == "x":
-        return bytes.fromhex(run.replace("\\x", "")).decode(errors="replace")
     if kind in "nrt":
         return "\n" if kind == "n" else " "
     if kind == "u" and run[2] != "{":
         return bytes.fromhex(run.replace("\\u", "")).decode("utf-16-be", errors="replace")
     point = int(run[2:].strip("{}"), 16)
-    return _without_surrogates(chr(point)) if point <= _CODE_POINT_MAX else "\ufffd"
+    return _without_surrogates(chr(point)) if point <= sys.maxunicode else "\ufffd"
 
 
 def _without_surrogates(text: str) -> str:

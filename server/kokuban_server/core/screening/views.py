@@ -20,11 +20,13 @@ PLAIN: Final = "plain"
 _LEET: Final = str.maketrans("013457@$!|", "oieastasii")
 _LEET_L: Final = str.maketrans("013457@$!|", "oleastasll")
 _HAS_LEET = re.compile(r"[A-Za-z][013457@$!|]|[013457@$!|][A-Za-z]")
+_HAS_DIGIT = re.compile(r"[0-9]")
 _HAS_LEET_L = re.compile(r"[1!|]")
 _ROT13: Final = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "NOPQRSTUVWXYZABCDEFGHIJKLMnopqrstuvwxyzabcdefghijklm"
 )
 _SPELT = re.compile(r"(?<![^\W_])[^\W_]{1,3}(?:[\W_]{1,5}[^\W_]{1,3}(?![^\W_])){7,}")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>|\*\*|__|`")
 _NOT_LETTERS = re.compile(r"[\W_]+")
 _DECODERS: Final = (
     ("base64", decoding.base64_parts),
@@ -96,6 +98,7 @@ class _Making:
     def __init__(self, text: str) -> None:
         self.views: list[View] = []
         self.is_cut = False
+        self._taken_before: set[tuple[str, str]] = set()
         self._left = limits.SCREENED_CHARACTERS_MIN + len(text) * limits.SCREENED_TIMES_MAX
         self._look_through(View(PLAIN, text, is_aligned=True), (), 0)
 
@@ -107,7 +110,11 @@ class _Making:
             return
         folded = folding.fold(concealed.without_terminal_codes(view.text))
         self._respell(view, folded, names)
-        for name, parts in self._taken(view.text, folded):
+        for name, found in self._taken(view.text, folded):
+            parts = [part for part in found if (name, part[0]) not in self._taken_before]
+            if not parts:
+                continue
+            self._taken_before.update((name, part) for part, _, _ in parts)
             within = (*names, name)
             places = []
             at = 0
@@ -167,6 +174,11 @@ class _Making:
         spelt = "\n".join(_NOT_LETTERS.sub("", match.group()) for match in _SPELT.finditer(folded))
         if spelt:
             add("spelt", spelt, in_place=False, is_spelt=True)
+            if _HAS_DIGIT.search(spelt):
+                add("spelt-leet", spelt.translate(_LEET), in_place=False, is_spelt=True)
+        unmarked = _MARKUP.sub("", folded)
+        if unmarked != folded:
+            add("unmarked", unmarked, in_place=False)
 
     def _add(self, view: View) -> bool:
         if len(self.views) >= limits.SCREENED_VIEWS_ENTRIES_MAX or len(view.text) > self._left:
