@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import signal
 import time
 from typing import TYPE_CHECKING
 
 import grpc
+import psutil
 import pytest
 
 from kokuban.v1 import trust_service_pb2 as pb
@@ -15,13 +17,14 @@ from kokuban_server.core import limits
 from kokuban_server.core.screening.rules import RULES_VERSION
 from kokuban_server.ports.screener import ScreenerError
 from tests.core.obfuscations import ORDERS_EN, ORDERS_ZH, hidden
-from tests.wire.calls import put, refused, until
+from tests.wire.calls import Agent, connected, put, refused, until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kokuban_server.app.screenings import Screenings
     from kokuban_server.core.screening.screening import Screening, Source
-    from tests.wire.calls import Agent
-    from tests.wire.conftest import Running, Started
+    from tests.wire.conftest import Running, ServerProcess, Started
 
 
 @pytest.mark.parametrize(("language", "order"), [("en", ORDERS_EN[1]), ("zh", ORDERS_ZH[1])])
@@ -172,6 +175,20 @@ async def test_a_call_ends_at_its_deadline_and_its_text_keeps_its_place(running:
     assert running.server._screenings._waiting.total() == 1
     held.open.set()
     await until(lambda: not running.server._screenings._waiting)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_the_process_that_screens_ends_with_its_server(
+    processes: Callable[..., ServerProcess], number: signal.Signals
+) -> None:
+    server = processes()
+    async with connected(server.port()) as channel:
+        await Agent(channel).screen("text")
+    workers = psutil.Process(server.process.pid).children()
+    assert len(workers) == 1
+    server.process.send_signal(number)
+    gone, left = await asyncio.to_thread(psutil.wait_procs, workers, timeout=20)
+    assert (len(gone), left) == (1, [])
 
 
 async def test_a_board_that_is_not_there_is_not_found(start: Started) -> None:
