@@ -19,6 +19,7 @@ from kokuban_client._watch import Watch
 from kokuban_client._wire import audit as audit_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
+from kokuban_client._wire import trust as trust_wire
 from kokuban_client.errors import (
     AlreadyExists,
     Conflict,
@@ -57,8 +58,10 @@ from kokuban_client.types import (
     Presence,
     Queued,
     Revision,
+    Screening,
     SessionState,
     Snapshot,
+    SourceKind,
     Status,
     Verb,
     WatchStart,
@@ -830,6 +833,23 @@ class Board:
         )
         answer = await self._calls.call(lambda link: link.board.CheckCurrent, request, timeout_s=timeout_s)
         return lock_wire.currency(answer)
+
+    async def screen_text(
+        self,
+        text: str,
+        *,
+        source: SourceKind | None = None,
+        uri: str = "",
+        show_views: bool = False,
+        timeout_s: float | None = None,
+    ) -> Screening:
+        """Say what screening finds in a text, and what it would propose for it. A dry run: nothing is kept.
+
+        `source` and `uri` say where the text comes from. That nothing is found does not mean that nothing is there.
+        """
+        request = trust_wire.screen_request(self._board, text, source, uri, show_views=show_views)
+        answer = await self._calls.call(lambda link: link.trust.ScreenText, request, timeout_s=timeout_s)
+        return trust_wire.screening(answer)
 
     async def locks(self, region: str, path: str = "", *, timeout_s: float | None = None) -> LockListing:
         """Say who holds and who waits for what at, above and below a path; `timeout_s` is for each page."""

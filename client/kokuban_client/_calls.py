@@ -14,6 +14,7 @@ from kokuban_client._lease import clock_s
 from kokuban_client._retry import Deadline, delay_s, leaves_doubt, may_repeat
 from kokuban_client._session import SessionTokens
 from kokuban_client._wire import locks as lock_wire
+from kokuban_client._wire import trust as trust_wire
 from kokuban_client.errors import (
     ClientClosed,
     CredentialExpired,
@@ -70,6 +71,7 @@ class Link:
         self.admin = _wire.AdminServiceStub(self.channel)
         self.locks = lock_wire.LockServiceStub(self.channel)
         self.sessions = lock_wire.SessionServiceStub(self.channel)
+        self.trust = trust_wire.TrustServiceStub(self.channel)
         self.reached = False
 
 

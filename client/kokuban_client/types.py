@@ -781,3 +781,77 @@ class Currency:
     stale_entries: tuple[EntryKey, ...]
     lost_fences: tuple[Fence, ...]
     token: str
+
+
+class SourceKind(enum.StrEnum):
+    """Where a text comes from."""
+
+    AGENT = "agent"
+    """An agent wrote it."""
+    USER = "user"
+    """A person wrote it, whom an agent speaks for."""
+    TOOL = "tool"
+    """A tool gave it."""
+    EXTERNAL = "external"
+    """It was fetched from outside: a page, a mail, a document."""
+
+
+class ScreeningVerdict(enum.StrEnum):
+    """What screening proposes for a text."""
+
+    ADMIT = "admit"
+    """It is what its source is."""
+    ADMIT_AS_DATA = "admit as data"
+    """It is data, and never an instruction."""
+    QUARANTINE = "quarantine"
+    """A reviewer should see it before anybody else does."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know. Not `ADMIT`."""
+
+
+class FindingSeverity(enum.StrEnum):
+    """How sure it is that what was found is not meant for people to read."""
+
+    NOTE = "note"
+    """It explains, and changes nothing."""
+    SUSPICIOUS = "suspicious"
+    """It could be an order, or a text about orders."""
+    GRAVE = "grave"
+    """It is an order that was hidden or encoded, or several signs of one side by side."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScreeningFinding:
+    """One thing that screening found."""
+
+    rule: str
+    severity: FindingSeverity
+    view: str
+    """In which reading of the text: `plain` as it stands, else how it was made, as in `base64+unescaped`."""
+    span: tuple[int, int] | None
+    """Where it stands in the text, as a slice of it, where that is known."""
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextView:
+    """Another reading of a text, in which something was found. For people to see, not for a model."""
+
+    name: str
+    text: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """What screening finds in a text."""
+
+    verdict: ScreeningVerdict
+    findings: tuple[ScreeningFinding, ...]
+    """The gravest first."""
+    views: tuple[TextView, ...]
+    rule_set: str
+    """By which rules it was judged."""
+    token: str

@@ -162,6 +162,8 @@ def test_the_exit_codes_are_these() -> None:
         "outcome unknown": 7,
         "lock lost": 8,
         "audit log broken": 9,
+        "text is data": 10,
+        "text for quarantine": 11,
     }
     expected = {
         errors.RevisionMismatch: 3,
@@ -303,7 +305,7 @@ def test_json_on_one_line_is_the_same_json(value: object) -> None:
 
 def test_the_readme_tells_the_same_exit_codes() -> None:
     readme = Path(kokuban_client.__file__).parent.parent / "README.md"
-    rows = re.findall(r"^\| (\d) \| (.+) \|$", readme.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", readme.read_text(), re.MULTILINE)
     assert {kind: int(code) for code, kind in rows} == EXIT_CODES
 
 

@@ -10,13 +10,14 @@ from kokuban_client import _audit, _board, _sessions, _watch, errors, sync, type
 PUBLIC = {
     "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
     "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
-    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "Currency", "Deadlock", "Decision",
-    "Entry", "EntryChange", "EntryKey", "Fence", "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Listing",
-    "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget",
-    "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion",
-    "Presence", "PurgeReceipt", "Queued", "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Session",
-    "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "Status", "Text",
-    "Transaction", "Unavailable", "Verb", "WaitEdge", "Watch", "Written", "connect",
+    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "Currency", "Deadlock",
+    "Decision", "Entry", "EntryChange", "EntryKey", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost",
+    "Json", "KokubanError", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement",
+    "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown",
+    "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued", "Refused", "RegionRule", "Reset",
+    "Revision", "RevisionMismatch", "Screening", "ScreeningFinding", "ScreeningVerdict", "Session", "SessionInfo",
+    "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "SourceKind", "Status", "Text",
+    "TextView", "Transaction", "Unavailable", "Verb", "WaitEdge", "Watch", "Written", "connect",
 }  # fmt: skip
 
 

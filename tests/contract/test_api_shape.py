@@ -42,6 +42,7 @@ VERBS_OF_THE_BOARD = (
     "Explain",
     "Verify",
 )
+VERBS_OF_TRUST = ("Screen",)
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -111,6 +112,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.Compact",
         "AdminService.ListAuditRecords",
         "AdminService.VerifyAudit",
+        "TrustService.ScreenText",
     }
 
 
@@ -135,7 +137,7 @@ def test_every_method_says_what_it_does(api: Files, comments: dict[str, str]) ->
 def test_a_method_is_a_verb_with_its_own_request_and_response(api: Files) -> None:
     """AIP-131 to 136. Requests and responses are shared by no two methods, so that each can grow alone."""
     for service, method in methods(api):
-        assert method.name.startswith(VERBS_OF_THE_BOARD + VERBS_OF_LOCKS), (service, method.name)
+        assert method.name.startswith(VERBS_OF_THE_BOARD + VERBS_OF_LOCKS + VERBS_OF_TRUST), (service, method.name)
         assert request_of(api, method).name == f"{method.name}Request"
         assert response_of(api, method).name == f"{method.name}Response"
 

@@ -115,6 +115,15 @@ TOLD = [
     ("PAGE_ENTRIES_DEFAULT", 1, "ListAuditRecordsRequest.page_size", "0 means {}."),
     ("PAGE_BYTES_MAX", 1024 * 1024, "ListAuditRecordsRequest.page_size", "before {} MiB"),
     ("AUDIT_FAULTS_ENTRIES_MAX", 1, "VerifyAuditResponse.faults", "at most {}"),
+    ("SCREENED_TEXT_BYTES_MAX", 1, "ScreenTextRequest.text", "At most {:,} bytes"),
+    ("SCREENED_TEXT_BYTES_MAX", 1024, "ScreenTextRequest.text", "({} KiB)"),
+    ("SOURCE_URI_BYTES_MAX", 1, "DeclaredSource.uri", "Up to {} bytes"),
+    ("SCREENED_FINDINGS_ENTRIES_MAX", 1, "ScreenTextResponse.findings", "at most {}"),
+    ("SCREENED_EXCERPT_CHARACTERS_MAX", 1, "ScreeningFinding.excerpt", "at most {} characters"),
+    ("SCREENED_VIEWS_SHOWN_ENTRIES_MAX", 1, "ScreenTextResponse.views", "at most {}"),
+    ("SCREENED_VIEW_SHOWN_CHARACTERS_MAX", 1, "TextView.text", "at most {:,} characters"),
+    ("SCREENINGS_WAITING_ENTRIES_MAX", 1, "TrustService.ScreenText", "if {} wait"),
+    ("SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX", 1, "TrustService.ScreenText", "{} of the caller's agent wait"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
 ]
 
@@ -131,6 +140,11 @@ INSIDE = {
     "AUDIT_ANCHOR_CHAINS_ENTRIES_MAX",  # more are named by several anchors
     "AUDIT_REFUSED_SERVER_INTERVAL_MS",  # told as its inverse: "10 in a second"
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
+    "SCREENED_DEPTH_MAX",  # what lies beyond these is found to be beyond them
+    "SCREENED_VIEWS_ENTRIES_MAX",
+    "SCREENED_TIMES_MAX",
+    "SCREENED_CHARACTERS_MIN",
+    "SCREENING_S_MAX",  # above what any text takes
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }
 
@@ -157,7 +171,7 @@ def test_a_limit_has_its_unit_or_what_it_counts_in_its_name() -> None:
             assert re.search(
                 r"_(?:BYTES|MS|S)(?:_|$)"
                 r"|(?:SEGMENTS|DEPTH|PAIRS|ITEMS|MUTATIONS|PRECONDITIONS|OPERATIONS|ATTEMPTS|FLIGHT|KEYS|ENTRIES|TARGETS"
-                r"|EVENTS|REVISIONS)(?:_MAX|_DEFAULT|_MIN)$",
+                r"|EVENTS|REVISIONS|CHARACTERS|TIMES)(?:_MAX|_DEFAULT|_MIN)$",
                 name,
             ), name
             assert value > 0, name

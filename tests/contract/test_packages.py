@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(400)]  # installs from 
 PACKAGES = {"kokuban", "kokuban_client", "kokuban_server"}
 OF_THE_SERVER = {
     "cryptography",
+    "google-re2",
     "pyjwt",
     "pydantic",
     "pydantic-settings",

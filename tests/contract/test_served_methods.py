@@ -10,6 +10,7 @@ from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.trust_services import TrustService
 
 if TYPE_CHECKING:
     from google.protobuf import descriptor_pb2
@@ -22,11 +23,13 @@ FORM: dict[tuple[bool, bool], type[Method]] = {
 }
 
 
-Servicer = type[BoardService | SessionService | LockService | AdminService | AuditMethods]
+Servicer = type[BoardService | SessionService | LockService | AdminService | AuditMethods | TrustService]
 
 
 @pytest.mark.parametrize(
-    "parts", [[BoardService], [SessionService], [LockService], [AdminService, AuditMethods]], ids=lambda parts: parts[0]
+    "parts",
+    [[BoardService], [SessionService], [LockService], [AdminService, AuditMethods], [TrustService]],
+    ids=lambda parts: parts[0],
 )
 def test_every_method_of_a_service_is_served_as_described(
     api: list[descriptor_pb2.FileDescriptorProto], parts: list[Servicer]
@@ -47,4 +50,5 @@ def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) 
         "SessionService",
         "LockService",
         "AdminService",
+        "TrustService",
     }

@@ -28,6 +28,8 @@ from kokuban.v1 import (
     policy_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
+    trust_service_pb2,
+    trust_service_pb2_grpc,
 )
 from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.core import keys
@@ -424,6 +426,7 @@ class Agent:
         self.admin = admin_service_pb2_grpc.AdminServiceStub(channel)
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
         self.locks = lock_service_pb2_grpc.LockServiceStub(channel)
+        self.trust = trust_service_pb2_grpc.TrustServiceStub(channel)
 
     async def send(self, request: commit_pb2.CommitRequest, *more: tuple[str, str]) -> commit_pb2.CommitResponse:
         answer: commit_pb2.CommitResponse = await self.board.Commit(request, metadata=(*self.metadata, *more))
@@ -431,6 +434,11 @@ class Agent:
 
     async def commit(self, *mutations: commit_pb2.Mutation, **more: Any) -> commit_pb2.CommitResponse:  # noqa: ANN401 - any message, or any field of one
         return await self.send(commit_request(*mutations, **more))
+
+    async def screen(self, text: str, **more: Any) -> trust_service_pb2.ScreenTextResponse:  # noqa: ANN401 - as above
+        request = trust_service_pb2.ScreenTextRequest(board="main", text=text, **more)
+        answer: trust_service_pb2.ScreenTextResponse = await self.trust.ScreenText(request, metadata=self.metadata)
+        return answer
 
     async def get(
         self, path: str, region: str = REGION, consistency: entry_pb2.ReadConsistency | None = None

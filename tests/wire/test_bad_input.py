@@ -20,6 +20,7 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    trust_service_pb2,
 )
 from kokuban_server.core import limits, names
 from kokuban_server.core.revision import encode_token
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     """What is changed, how, and the reason, the field and the facts that it is refused with."""
 
 BOARD, ADMIN = "/kokuban.v1.BoardService/", "/kokuban.v1.AdminService/"
+TRUST = "/kokuban.v1.TrustService/"
 SESSIONS, LOCKS = "/kokuban.v1.SessionService/", "/kokuban.v1.LockService/"
 TOKEN = encode_token("0123456789abcdef", 1)
 FOREIGN = "0123456789abcdef"
@@ -204,6 +206,12 @@ FULL: dict[str, Callable[[], Message]] = {
         page_token="x",  # noqa: S106 - no password
     ),
     ADMIN + "VerifyAudit": lambda: audit_pb2.VerifyAuditRequest(anchor_hash="0" * 64),
+    TRUST + "ScreenText": lambda: trust_service_pb2.ScreenTextRequest(
+        board="main",
+        text="text",
+        source=trust_service_pb2.DeclaredSource(kind=trust_service_pb2.SOURCE_KIND_EXTERNAL, uri="https://x.example"),
+        show_views=True,
+    ),
 }
 """Every method, with a request in which every field is filled in."""
 
@@ -1330,6 +1338,33 @@ async def test_a_page_of_audit_records_has_at_most_1000(running: Running) -> Non
             assert refusal is None
         else:
             check(refusal, "FIELD_INVALID", field)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "field"),
+    [
+        (_set("text", "x" * limits.SCREENED_TEXT_BYTES_MAX), "", ""),
+        (_set("text", "x" * (limits.SCREENED_TEXT_BYTES_MAX + 1)), "VALUE_TOO_LARGE", "text"),
+        (_set("text", "é" * (limits.SCREENED_TEXT_BYTES_MAX // 2)), "", ""),
+        (_set("text", "é" * (limits.SCREENED_TEXT_BYTES_MAX // 2) + "x"), "VALUE_TOO_LARGE", "text"),
+        (_set("text", ""), "", ""),
+        (_set("source.uri", "x" * limits.SOURCE_URI_BYTES_MAX), "", ""),
+        (_set("source.uri", "x" * (limits.SOURCE_URI_BYTES_MAX + 1)), "FIELD_INVALID", "source.uri"),
+        (_set("source.kind", 0), "FIELD_INVALID", "source.kind"),
+        (_set("source.kind", 99), "FIELD_INVALID", "source.kind"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_text_to_be_screened_has_its_bounds(
+    agent: Agent, change: Callable[[Any], None], reason: str, field: str
+) -> None:
+    message = FULL[TRUST + "ScreenText"]()
+    change(message)
+    refusal = await call(agent, TRUST + "ScreenText", message.SerializeToString())
+    if reason:
+        check(refusal, reason, field)
+    else:
+        assert refusal is None
 
 
 async def test_a_watch_without_a_known_start_is_refused(agent: Agent) -> None:

@@ -20,6 +20,7 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    trust_service_pb2,
 )
 from kokuban_server.wire.rules import RULES
 from tests.wire.calls import (
@@ -104,6 +105,7 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
         "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
         "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
+        "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
     }
 
 

@@ -29,6 +29,8 @@ EXIT_CODES = {
     "outcome unknown": 7,
     "lock lost": 8,
     "audit log broken": 9,
+    "text is data": 10,
+    "text for quarantine": 11,
 }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
@@ -35,6 +36,7 @@ from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
@@ -52,6 +54,7 @@ from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.trust_services import TrustService
 from kokuban_server.wire.usage import PrincipalLimits
 
 if TYPE_CHECKING:
@@ -123,6 +126,7 @@ class Server:
         administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
         audit_methods = AuditMethods(AuditReading(store, access)).methods
+        self._screenings = Screenings(access, ProcessScreener())
         epoch = store.epoch
         self._wire = WireServer(
             {
@@ -133,6 +137,7 @@ class Server:
                     **AdminService(administration, board_administration).methods,
                     **audit_methods,
                 },
+                "TrustService": TrustService(self._screenings, epoch).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
             self._drain_streams,
@@ -189,6 +194,7 @@ class Server:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._screenings.close()
         await self._audit.close()
         await self._lock_requests.close()
         await self._presence.end()

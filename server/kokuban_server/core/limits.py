@@ -111,6 +111,24 @@ AUDIT_EXAMINED_ENTRIES_MAX: Final = 10_000
 AUDIT_FAULTS_ENTRIES_MAX: Final = 100
 AUDIT_CHAINS_SHOWN_ENTRIES_MAX: Final = 1_000
 
+# Screening.
+SCREENED_TEXT_BYTES_MAX: Final = VALUE_BYTES_MAX
+SCREENED_DEPTH_MAX: Final = 3
+"""Encodings within encodings."""
+SCREENED_VIEWS_ENTRIES_MAX: Final = 64
+SCREENED_TIMES_MAX: Final = 24
+SCREENED_CHARACTERS_MIN: Final = 64 * 1024
+"""Of all views of one text together: so many times its own characters, and so many besides."""
+SCREENED_FINDINGS_ENTRIES_MAX: Final = 64
+SCREENED_EXCERPT_CHARACTERS_MAX: Final = 200
+SCREENED_VIEWS_SHOWN_ENTRIES_MAX: Final = 16
+SCREENED_VIEW_SHOWN_CHARACTERS_MAX: Final = 2_000
+SOURCE_URI_BYTES_MAX: Final = 2_048
+SCREENINGS_WAITING_ENTRIES_MAX: Final = 16
+SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 4
+"""Texts that wait to be screened by one server, and of them one agent's."""
+SCREENING_S_MAX: Final = 30.0
+
 # Messages and calls.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 STATUS_METADATA_VALUE_BYTES_MAX: Final = 1024

@@ -303,8 +303,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PRINCIPAL_LIMIT_REACHED: _ErrorReason.ValueType  # 72
     """RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
     as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
-    for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
-    limit. Example: `what` = `writes`, `limit` = `100`.
+    for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives`, `screenings` or
+    `writes` a second), limit. Example: `what` = `writes`, `limit` = `100`.
     """
     ERROR_REASON_BOARD_FULL: _ErrorReason.ValueType  # 73
     """RESOURCE_EXHAUSTED. The board takes about as much of the store as it may, and the commit would put more. Nothing was
@@ -600,8 +600,8 @@ ERROR_REASON_NOT_ADMINISTRATOR: ErrorReason.ValueType  # 71
 ERROR_REASON_PRINCIPAL_LIMIT_REACHED: ErrorReason.ValueType  # 72
 """RESOURCE_EXHAUSTED. The caller's own agent, under all its credentials together, has as much in hand at this server, or writes
 as fast, as one agent may; other agents are still served. Nothing was done; try again after the delay in `RetryInfo`, which
-for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives` or `writes` a second),
-limit. Example: `what` = `writes`, `limit` = `100`.
+for writes is exactly when the next one may be made. Metadata: what (`calls`, `streams`, `keep_alives`, `screenings` or
+`writes` a second), limit. Example: `what` = `writes`, `limit` = `100`.
 """
 ERROR_REASON_BOARD_FULL: ErrorReason.ValueType  # 73
 """RESOURCE_EXHAUSTED. The board takes about as much of the store as it may, and the commit would put more. Nothing was

@@ -1,0 +1,59 @@
+"""Texts that are screened as they travel: requests are built here, and answers turned into plain types."""
+
+from __future__ import annotations
+
+from kokuban.v1 import trust_service_pb2 as pb
+from kokuban.v1 import trust_service_pb2_grpc
+from kokuban_client import types
+
+TrustServiceStub = trust_service_pb2_grpc.TrustServiceStub
+
+_KINDS = {
+    types.SourceKind.AGENT: pb.SOURCE_KIND_AGENT,
+    types.SourceKind.USER: pb.SOURCE_KIND_USER,
+    types.SourceKind.TOOL: pb.SOURCE_KIND_TOOL,
+    types.SourceKind.EXTERNAL: pb.SOURCE_KIND_EXTERNAL,
+}
+_VERDICT_OF = {
+    pb.SCREENING_VERDICT_ADMIT: types.ScreeningVerdict.ADMIT,
+    pb.SCREENING_VERDICT_ADMIT_AS_DATA: types.ScreeningVerdict.ADMIT_AS_DATA,
+    pb.SCREENING_VERDICT_QUARANTINE: types.ScreeningVerdict.QUARANTINE,
+}
+_SEVERITY_OF = {
+    pb.FINDING_SEVERITY_NOTE: types.FindingSeverity.NOTE,
+    pb.FINDING_SEVERITY_SUSPICIOUS: types.FindingSeverity.SUSPICIOUS,
+    pb.FINDING_SEVERITY_GRAVE: types.FindingSeverity.GRAVE,
+}
+
+
+def screen_request(
+    board: str, text: str, source: types.SourceKind | None, uri: str, *, show_views: bool
+) -> pb.ScreenTextRequest:
+    """Give a question about a text; raises ValueError for a URI without a kind of source."""
+    if source is None:
+        if uri:
+            raise ValueError("a source with a URI has a kind: say which")
+        return pb.ScreenTextRequest(board=board, text=text, show_views=show_views)
+    declared = pb.DeclaredSource(kind=_KINDS[types.SourceKind(source)], uri=uri)
+    return pb.ScreenTextRequest(board=board, text=text, source=declared, show_views=show_views)
+
+
+def screening(message: pb.ScreenTextResponse) -> types.Screening:
+    """Give what was found."""
+    return types.Screening(
+        verdict=_VERDICT_OF.get(message.verdict, types.ScreeningVerdict.UNKNOWN),
+        findings=tuple(map(_finding, message.findings)),
+        views=tuple(types.TextView(view.name, view.text, view.truncated) for view in message.views),
+        rule_set=message.rule_set,
+        token=message.token,
+    )
+
+
+def _finding(message: pb.ScreeningFinding) -> types.ScreeningFinding:
+    return types.ScreeningFinding(
+        rule=message.rule,
+        severity=_SEVERITY_OF.get(message.severity, types.FindingSeverity.UNKNOWN),
+        view=message.view,
+        span=(message.span.start, message.span.end) if message.HasField("span") else None,
+        excerpt=message.excerpt,
+    )

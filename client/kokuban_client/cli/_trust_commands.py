@@ -1,0 +1,49 @@
+"""The commands for texts that nobody vouches for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from kokuban_client.cli._connection import EXIT_CODES, Connection, connected
+
+_KINDS = ("agent", "user", "tool", "external")
+
+
+@click.group()
+def trust() -> None:
+    """See what a text would do to an agent that takes it for instructions."""
+
+
+@trust.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--source", type=click.Choice(_KINDS), help="Where the text comes from.")
+@click.option("--uri", default="", help="What names its source. Goes with --source.")
+@click.option("--views", is_flag=True, help="Also how else it reads, where something was found in that.")
+@connected
+def screen(connection: Connection, *, file: Path, source: str | None, uri: str, views: bool) -> None:
+    """Say what screening finds in FILE, or in what is piped in for -. Nothing is kept.
+
+    Exit code 0: it would be admitted as what its source is; 10: as data and nothing else; 11: a reviewer should see it first.
+    That nothing is found does not mean that nothing is there.
+    """
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - `--help` does not need it
+    from kokuban_client.types import ScreeningVerdict, SourceKind  # noqa: PLC0415 - as above
+
+    if uri and source is None:
+        raise click.UsageError("--uri goes with --source")
+    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("what is screened is text in UTF-8, and this is not") from None
+    kind = None if source is None else SourceKind(source)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        found = board.screen_text(text, source=kind, uri=uri, show_views=views)
+    click.echo(printing.screening_json(found) if connection.as_json else "\n".join(printing.screening_lines(found)))
+    if found.verdict is not ScreeningVerdict.ADMIT:
+        is_data = found.verdict is ScreeningVerdict.ADMIT_AS_DATA
+        click.get_current_context().exit(EXIT_CODES["text is data" if is_data else "text for quarantine"])

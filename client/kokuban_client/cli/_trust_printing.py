@@ -1,0 +1,45 @@
+"""What the commands for texts print: short lines for people, JSON for machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kokuban_client.cli._printing import dump, escaped
+
+if TYPE_CHECKING:
+    from kokuban_client.types import Screening, ScreeningFinding
+
+
+def screening_lines(found: Screening) -> list[str]:
+    """Give the verdict, what was found, and the views that were asked for."""
+    lines = [f"{found.verdict}  (rule set {escaped(found.rule_set)})", *map(_finding_line, found.findings)]
+    for view in found.views:
+        lines += [f"--- {escaped(view.name)}", escaped(view.text, keep_lines=True) + ("…" if view.truncated else "")]
+    return lines
+
+
+def _finding_line(finding: ScreeningFinding) -> str:
+    where = "-" if finding.span is None else f"{finding.span[0]}..{finding.span[1]}"
+    return "  ".join(map(escaped, (finding.severity, finding.rule, finding.view, where, finding.excerpt)))
+
+
+def screening_json(found: Screening) -> str:
+    """Give what was found as one line of JSON."""
+    return dump(
+        {
+            "verdict": found.verdict,
+            "rule_set": found.rule_set,
+            "findings": [
+                {
+                    "rule": finding.rule,
+                    "severity": finding.severity,
+                    "view": finding.view,
+                    "span": list(finding.span) if finding.span is not None else None,
+                    "excerpt": finding.excerpt,
+                }
+                for finding in found.findings
+            ],
+            "views": [{"name": view.name, "text": view.text, "truncated": view.truncated} for view in found.views],
+            "token": found.token,
+        }
+    )

@@ -1,0 +1,73 @@
+"""Texts that principals ask about."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kokuban_server.app.deadlines import left_s
+from kokuban_server.core import limits
+from kokuban_server.core.refusals import DeadlineTooShort, NotFound, PrincipalLimitReached, TooManyRequests
+
+if TYPE_CHECKING:
+    from kokuban_server.app.access import Access
+    from kokuban_server.app.boards import Board
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.screening.screening import Screening, Source
+    from kokuban_server.ports.screener import Screener
+
+_RETRY_MS = 1_000
+
+
+class Screenings:
+    """Has texts judged one after another, a bounded number of them waiting."""
+
+    def __init__(self, access: Access, screener: Screener) -> None:
+        self._access = access
+        self._screener = screener
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._judging: set[asyncio.Task[Screening]] = set()
+
+    async def screen(
+        self, principal: Principal, board_id: str, text: str, source: Source, deadline: float
+    ) -> tuple[Board, Screening]:
+        """Say what is in a text.
+
+        Raises `NotFound` for a board, `TooManyRequests` and `PrincipalLimitReached` where too many wait, and
+        `DeadlineTooShort`.
+        """
+        board = await self._access.find(principal, board_id, deadline)
+        if board is None or not board.is_live:
+            raise NotFound
+        agent = (principal.tenant, principal.agent)
+        if self._waiting[agent] >= limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX:
+            raise PrincipalLimitReached("screenings", limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX, _RETRY_MS)
+        if self._waiting.total() >= limits.SCREENINGS_WAITING_ENTRIES_MAX:
+            raise TooManyRequests
+        self._waiting[agent] += 1
+        judging = asyncio.create_task(self._screener.screen(text, source), name="screening")
+        self._judging.add(judging)
+        judging.add_done_callback(functools.partial(self._done, agent))
+        # A text is judged to its end also when nobody waits any more: to break off is dearer than to go on, and could be asked
+        # for again and again.
+        done, _ = await asyncio.wait((judging,), timeout=left_s(deadline))
+        if not done:
+            raise DeadlineTooShort
+        return board, judging.result()
+
+    async def close(self) -> None:
+        """Judge no more."""
+        for judging in self._judging:
+            judging.cancel()
+        await asyncio.gather(*self._judging, return_exceptions=True)
+        await self._screener.close()
+
+    def _done(self, agent: tuple[str, str], judging: asyncio.Task[Screening]) -> None:
+        self._judging.discard(judging)
+        if not judging.cancelled():
+            judging.exception()  # who asked is told, if they still wait
+        self._waiting[agent] -= 1
+        if not self._waiting[agent]:
+            del self._waiting[agent]

@@ -1,0 +1,90 @@
+"""The API's TrustService."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kokuban.v1 import trust_service_pb2 as pb
+from kokuban_server.core import limits
+from kokuban_server.core.names import parse_board
+from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.revision import encode_token
+from kokuban_server.core.screening.rules import Severity
+from kokuban_server.core.screening.screening import Source, SourceKind, Verdict
+from kokuban_server.wire.fields import parse_message, words
+from kokuban_server.wire.rpc import Call, Method, UnaryMethod
+
+if TYPE_CHECKING:
+    from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.screening.screening import Finding
+
+_KINDS = {
+    pb.SOURCE_KIND_AGENT: SourceKind.AGENT,
+    pb.SOURCE_KIND_USER: SourceKind.USER,
+    pb.SOURCE_KIND_TOOL: SourceKind.TOOL,
+    pb.SOURCE_KIND_EXTERNAL: SourceKind.EXTERNAL,
+}
+_VERDICTS = {
+    Verdict.ADMIT: pb.SCREENING_VERDICT_ADMIT,
+    Verdict.ADMIT_AS_DATA: pb.SCREENING_VERDICT_ADMIT_AS_DATA,
+    Verdict.QUARANTINE: pb.SCREENING_VERDICT_QUARANTINE,
+}
+_SEVERITIES = {
+    Severity.NOTE: pb.FINDING_SEVERITY_NOTE,
+    Severity.SUSPICIOUS: pb.FINDING_SEVERITY_SUSPICIOUS,
+    Severity.GRAVE: pb.FINDING_SEVERITY_GRAVE,
+}
+
+
+class TrustService:
+    """kokuban.v1.TrustService."""
+
+    def __init__(self, screenings: Screenings, epoch: str) -> None:
+        self._screenings = screenings
+        self._epoch = epoch
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Every method of the service by its name in the proto."""
+        return {"ScreenText": UnaryMethod(self.screen_text)}
+
+    async def screen_text(self, raw: bytes, call: Call) -> bytes:
+        """Say what is in a text."""
+        message = parse_message(pb.ScreenTextRequest, raw)
+        board_id, text = parse_board(message.board), _text(message.text)
+        source = _source(message.source) if message.HasField("source") else Source()
+        board, found = await self._screenings.screen(call.principal, board_id, text, source, call.deadline)
+        views = (pb.TextView(name=view.name, text=view.text, truncated=view.is_cut) for view in found.views)
+        return pb.ScreenTextResponse(
+            verdict=_VERDICTS[found.verdict],
+            findings=map(_finding, found.findings),
+            views=views if message.show_views else (),
+            rule_set=found.version,
+            token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
+
+def _text(text: str) -> str:
+    most, size = limits.SCREENED_TEXT_BYTES_MAX, len(text.encode())
+    if size > most:
+        facts = {"limit": str(most), "actual": str(size)}
+        raise InvalidRequest("VALUE_TOO_LARGE", "text", f"at most {most} bytes, this has {size}", facts)
+    return text
+
+
+def _source(message: pb.DeclaredSource) -> Source:
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidRequest("FIELD_INVALID", "source.kind", "AGENT, USER, TOOL or EXTERNAL")
+    return Source(kind, words(message.uri, "source.uri", limits.SOURCE_URI_BYTES_MAX, required=False))
+
+
+def _finding(finding: Finding) -> pb.ScreeningFinding:
+    span = None if finding.span is None else pb.TextSpan(start=finding.span[0], end=finding.span[1])
+    return pb.ScreeningFinding(
+        rule=finding.rule,
+        severity=_SEVERITIES[finding.severity],
+        view=finding.view,
+        span=span,
+        excerpt=finding.excerpt,
+    )
