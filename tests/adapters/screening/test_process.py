@@ -90,7 +90,7 @@ async def test_one_that_hangs_gives_no_verdict_and_is_replaced(
     hung = running(screener)
     os.kill(hung.pid, signal.SIGSTOP)
     monkeypatch.setattr(limits, "SCREENING_S_MAX", 0.2)
-    with pytest.raises(ScreenerError):
+    with pytest.raises(ScreenerError, match="no verdict within"):
         await screener.screen("text", Source())
     assert hung.returncode == -signal.SIGKILL
     monkeypatch.undo()

@@ -39,11 +39,11 @@ class ProcessScreener:
                     async with asyncio.timeout(limits.SCREENING_S_MAX):
                         answer = await _exchange(worker, encode_question(text, source))
                     done = True
+                except TimeoutError:
+                    raise ScreenerError(f"no verdict within {limits.SCREENING_S_MAX:.0f} seconds") from None
                 except (OSError, EOFError) as fault:
                     _log.warning("screening.process_ended", fault=type(fault).__name__)
                     continue
-                except TimeoutError:
-                    raise ScreenerError(f"no verdict within {limits.SCREENING_S_MAX:.0f} seconds") from None
                 finally:
                     if not done:  # what it would still say belongs to no question
                         await self._end()
