@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import socket
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -26,23 +27,23 @@ class ProcessScreener:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._process: asyncio.subprocess.Process | None = None
+        self._worker: _Worker | None = None
 
     async def screen(self, text: str, source: Source) -> Screening:
         """Judge a text. Raises `ScreenerError`."""
         async with self._turn:
             for _ in range(_ATTEMPTS_MAX):
-                process = await self._running()
+                worker = await self._running()
                 done = False
                 try:
                     async with asyncio.timeout(limits.SCREENING_S_MAX):
-                        answer = await _exchange(process, encode_question(text, source))
+                        answer = await _exchange(worker, encode_question(text, source))
                     done = True
+                except TimeoutError:
+                    raise ScreenerError(f"no verdict within {limits.SCREENING_S_MAX:.0f} seconds") from None
                 except (OSError, EOFError) as fault:
                     _log.warning("screening.process_ended", fault=type(fault).__name__)
                     continue
-                except TimeoutError:
-                    raise ScreenerError(f"no verdict within {limits.SCREENING_S_MAX:.0f} seconds") from None
                 finally:
                     if not done:  # what it would still say belongs to no question
                         await self._end()
@@ -53,33 +54,39 @@ class ProcessScreener:
         """End the process."""
         await self._end()
 
-    async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "kokuban_server.adapters.screening.worker",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,  # a traceback could hold what agents wrote, which no log may
-                start_new_session=True,  # an interrupt on a terminal is for the server, which drains first
-            )
-        return self._process
+    async def _running(self) -> _Worker:
+        if self._worker is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                # Not by the event loop: uvloop forks, and the handlers that gRPC has for forks can end the child.
+                process = subprocess.Popen(  # noqa: ASYNC220 - takes a few milliseconds; our own module
+                    [sys.executable, "-m", "kokuban_server.adapters.screening.worker"],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,  # a traceback could hold what agents wrote, which no log may
+                    start_new_session=True,  # an interrupt on a terminal is for the server, which drains first
+                )
+            self._worker = _Worker(process, *await asyncio.open_connection(sock=ours))
+        return self._worker
 
     async def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.sink.close()
+            worker.process.kill()
+            await asyncio.to_thread(worker.process.wait)
 
 
-async def _exchange(process: asyncio.subprocess.Process, question: bytes) -> bytes:
-    sink, source = process.stdin, process.stdout
-    assert sink is not None  # noqa: S101 - both were asked for
-    assert source is not None  # noqa: S101 - as above
-    sink.write(question)
-    await sink.drain()
-    (length,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
-    return await source.readexactly(length)
+class _Worker(NamedTuple):
+    process: subprocess.Popen[bytes]
+    source: asyncio.StreamReader
+    sink: asyncio.StreamWriter
+
+
+async def _exchange(worker: _Worker, question: bytes) -> bytes:
+    if worker.sink.is_closing():
+        raise EOFError
+    worker.sink.write(question)
+    await worker.sink.drain()
+    (length,) = LENGTH.unpack(await worker.source.readexactly(LENGTH.size))
+    return await worker.source.readexactly(length)
