@@ -9,10 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.background import Background
+from kokuban_server.app.following import Following
 from kokuban_server.core import keys, limits
 from kokuban_server.core.boards import BoardState
 from kokuban_server.core.change_set import AtRevision
-from kokuban_server.core.refusals import Refusal, StoreCorrupt, StoreUnavailable
+from kokuban_server.core.refusals import Refusal, StoreCorrupt
 from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.board_codec import decode_board
 
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_server.core.boards import BoardRecord
-    from kokuban_server.ports.board_store import BoardStore, Event
+    from kokuban_server.ports.board_store import BoardStore, WatchBatch
 
-_RESTART_PAUSE_S = 0.2
 _TRUSTED_S = 10.0
 """For how long a board's record counts after it was read: what its watch brings comes sooner, but no watch promises when."""
 _READ_AGAIN_S = _TRUSTED_S / 2
@@ -52,7 +52,7 @@ class Board:
         return self.record.state is BoardState.LIVE
 
 
-class Boards:
+class Boards(Following):
     """Remembers boards that were asked for, and follows the store's changes of them.
 
     May lag behind the store by what a watch takes, and by 10 seconds at most: what was not read for so long is read anew. Who
@@ -60,12 +60,8 @@ class Boards:
     """
 
     def __init__(self, store: BoardStore) -> None:
-        self._store = store
+        super().__init__(store, keys.BOARD, "boards")
         self._known: dict[tuple[str, str], Board] = {}
-        self._runner: asyncio.Task[None] | None = None
-        self._revision = 0
-        """The state up to which the watch has brought everything, while it stands."""
-        self._stands = False
         self._background = Background()
         self._reading: set[tuple[str, str]] = set()
         self.followers: dict[Callable[[], None], None] = {}
@@ -75,7 +71,7 @@ class Boards:
         """Give what is remembered, if it may be relied on."""
         name = (tenant, board_id)
         board = self._known.get(name)
-        if board is None or not self._stands:
+        if board is None or not self.stands:
             return None
         age_s = asyncio.get_running_loop().time() - board.read_at
         if age_s >= _READ_AGAIN_S and name not in self._reading:
@@ -96,8 +92,7 @@ class Boards:
 
     async def read(self, tenant: str, board_id: str, deadline_s: float) -> Board | None:
         """Give the board as the store has it now, and remember it."""
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._run(), name="boards")
+        self.begin()
         begun = asyncio.get_running_loop().time()
         key = keys.board(tenant, board_id)
         cut = await self._store.read([key], STRONG, deadline_s)
@@ -138,38 +133,19 @@ class Boards:
     async def close(self) -> None:
         """Stop following the store."""
         await self._background.close()
-        if self._runner is not None:
-            self._runner.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._runner
+        await super().close()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if not self._stands:
-                    await self._begin()
-                async with contextlib.aclosing(self._store.watch([keys.BOARD], self._revision)) as batches:
-                    async for batch in batches:
-                        for event in batch.events:
-                            self._take(event)
-                        self._revision = batch.revision
-            except StoreUnavailable:  # waited out: the watch goes on from where it was
-                pass
-            except Refusal:  # what was missed is read again
-                self._stands = False
-            except Exception:  # noqa: BLE001 - a supervisor: until it stands again everything is read from the store
-                self._stands = False
-            await asyncio.sleep(_RESTART_PAUSE_S)
+    def _take(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            name = keys.parse_board(event.key)
+            if event.value is None:
+                self._forget(name)
+            elif name in self._known:
+                with contextlib.suppress(StoreCorrupt):  # told to whoever asks for this board, and to no other
+                    self.learn(event.key, event.value, event.revision)
+        self.revision = batch.revision
 
-    def _take(self, event: Event) -> None:
-        name = keys.parse_board(event.key)
-        if event.value is None:
-            self._forget(name)
-        elif name in self._known:
-            with contextlib.suppress(StoreCorrupt):  # told to whoever asks for this board; the others are not touched
-                self.learn(event.key, event.value, event.revision)
-
-    async def _begin(self) -> None:
+    async def _load(self) -> None:
         """Read everything that is remembered again, from one state on."""
         revision = (await self._store.read([keys.SECRET], STRONG, limits.DEADLINE_S_DEFAULT)).revision
         names = list(self._known)
@@ -182,5 +158,5 @@ class Boards:
                     continue
                 with contextlib.suppress(StoreCorrupt):
                     self.learn(record.key, record.value, record.revision)
-        self._revision = revision
-        self._stands = True
+        self.revision = revision
+        self._stands.set()

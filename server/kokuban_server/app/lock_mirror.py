@@ -13,13 +13,13 @@ guarded on both of those that stood here: nothing of that region can have happen
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.following import Following
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import DeleteKey
 from kokuban_server.core.locks import Claims, Known, KnownSession, LockRecord
-from kokuban_server.core.refusals import Refusal, StoreUnavailable, WatchGap
+from kokuban_server.core.refusals import StoreUnavailable, WatchGap
 from kokuban_server.ports.board_store import STRONG, Snapshot
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session
 
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kokuban_server.core.change_set import ChangeSet
-    from kokuban_server.ports.board_store import BoardStore, Consistency, Event, Record
+    from kokuban_server.ports.board_store import BoardStore, Consistency, Event, Record, WatchBatch
 
-_RESTART_PAUSE_S = 0.2
 KnownLock = Known[LockRecord]
 
 
@@ -97,26 +96,22 @@ class _Step:
         """What is said of ended locks whose markers are gone from the picture already."""
 
 
-class LockMirror:
+class LockMirror(Following):
     """Every board's sessions and locks, as this server knows them."""
 
     def __init__(self, store: BoardStore) -> None:
-        self._store = store
+        super().__init__(store, keys.LOCKING, "lock-mirror")
         self._boards: dict[bytes, BoardLocks] = {}
         self._revisions: dict[bytes, int] = {}
         self._removed: dict[bytes, int] = {}
         """What this server has deleted itself, until the watch has come by."""
         self._untold: dict[tuple[bytes, str], LockRecord] = {}
         """Locks that are known to be gone, until the watch brings how they ended: only then it is told."""
-        self._runner: asyncio.Task[None] | None = None
-        self._stands = asyncio.Event()
         self._moved = asyncio.Event()
         self._fault: Exception | None = None
         self._last_decoded: tuple[bytes, LockRecord] | None = None
         self.servers: set[str] = set()
         """The servers that say that they live."""
-        self.revision = 0
-        """The state up to which the watch has brought everything."""
         self.reloads = 0
         """How often the picture was begun anew because a change was missing."""
         self.on_claim: Callable[[BoardLocks, str], None] = _nothing
@@ -130,60 +125,28 @@ class LockMirror:
 
     async def stand(self, deadline_s: float) -> None:
         """Come back when there is a picture. Raises what is wrong with the store, or that it does not answer in time."""
-        if self._stands.is_set():
+        if self.stands:
             return
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._run(), name="lock-mirror")
+        self.begin()
         try:
             async with asyncio.timeout(deadline_s):
                 await self._stands.wait()
         except TimeoutError:
             raise StoreUnavailable("its locks cannot be read") from self._fault
 
-    @property
-    def stands(self) -> bool:
-        """Whether there is a picture."""
-        return self._stands.is_set()
-
     async def reach(self, revision: int, deadline_s: float) -> None:
         """Come back when a change that the store is known to have made has come by."""
         try:
             async with asyncio.timeout(deadline_s):
-                while self.revision < revision or not self._stands.is_set():
+                while self.revision < revision or not self.stands:
                     moved = self._moved
                     await moved.wait()
         except TimeoutError:
             raise StoreUnavailable("its locks cannot be followed") from None
 
-    async def close(self) -> None:
-        """Stop following the store."""
-        if self._runner is not None:
-            self._runner.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._runner
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                if not self._stands.is_set():
-                    await self._load()
-                async with contextlib.aclosing(self._store.watch([keys.LOCKING], self.revision)) as batches:
-                    async for batch in batches:
-                        self._take(batch.events)
-                        self.revision = max(self.revision, batch.revision)
-                        self._forget_removed()
-                        self._tell_moved()
-            except StoreUnavailable:  # waited out: the watch goes on from where it was
-                pass
-            except Refusal as refusal:  # what was missed cannot be had again
-                self._begin_anew(refusal)
-            except Exception as fault:  # noqa: BLE001 - a supervisor: nothing could be written without a picture
-                self._begin_anew(fault)
-            await asyncio.sleep(_RESTART_PAUSE_S)
-
     def _begin_anew(self, fault: Exception) -> None:
+        super()._begin_anew(fault)
         self.reloads += 1
-        self._stands.clear()
         self._fault = fault
 
     async def _load(self) -> None:
@@ -260,16 +223,19 @@ class LockMirror:
 
     # Taking in.
 
-    def _take(self, events: Iterable[Event]) -> None:
+    def _take(self, batch: WatchBatch) -> None:
         """Take in what the watch brings, revision by revision."""
         step = _Step()
         at = 0
-        for event in events:
+        for event in batch.events:
             if event.revision != at:
                 self._settle(step)
                 step, at = _Step(), event.revision
             self._take_one(event, step)
         self._settle(step)
+        self.revision = max(self.revision, batch.revision)
+        self._forget_removed()
+        self._tell_moved()
 
     def _take_one(self, event: Event, step: _Step) -> None:
         key, known, removed = event.key, self._revisions.get(event.key, 0), self._removed.get(event.key, 0)

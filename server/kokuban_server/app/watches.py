@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kokuban_server.app.deadlines import left_s, of_one_act
+from kokuban_server.app.following import Following
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from kokuban_server.core.entry import EntryRecord
     from kokuban_server.core.names import EntryKey, Region
     from kokuban_server.ports.board_store import BoardStore, Event, WatchBatch
-
-_RESTART_PAUSE_S = 0.2
 
 
 class StartAfter(NamedTuple):
@@ -148,7 +147,7 @@ class _Subscriber:
             self._waiter = None
 
 
-class Feed:
+class Feed(Following):
     """The store's changes of all entries, read once, with the newest kept for those who come late.
 
     Every change names the revision before it. One whose predecessor the feed should have seen and has not is a gap: the
@@ -156,19 +155,15 @@ class Feed:
     """
 
     def __init__(self, store: BoardStore, events_max: int, bytes_max: int) -> None:
-        self._store = store
+        super().__init__(store, keys.HEAD, "watch-feed")
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._recent: deque[Change] = deque()
         self._recent_bytes = 0
         self._last: dict[bytes, int] = {}
         self._by_prefix: dict[bytes, set[_Subscriber]] = {}
-        self._runner: asyncio.Task[None] | None = None
-        self._started = asyncio.Event()
         self.floor = 0
         """Every change after this revision, up to `revision`, is kept here."""
-        self.revision = 0
-        """The state up to which the feed has read."""
         self.gaps = 0
         """How often a change turned out to be missing."""
 
@@ -177,23 +172,10 @@ class Feed:
         """Everybody who is joined."""
         return {subscriber for joined in self._by_prefix.values() for subscriber in joined}
 
-    @property
-    def stands(self) -> bool:
-        """Whether the feed reads; not before its first reading, nor while it begins anew."""
-        return self._started.is_set()
-
     async def start(self) -> None:
         """Begin to read, if that has not begun; come back when the feed stands."""
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._run(), name="watch-feed")
-        await self._started.wait()
-
-    async def close(self) -> None:
-        """Stop reading."""
-        if self._runner is not None:
-            self._runner.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._runner
+        self.begin()
+        await self._stands.wait()
 
     def join(self, subscriber: _Subscriber) -> bool:
         """Take the subscriber in from its revision on; not if the feed no longer keeps what it needs."""
@@ -215,41 +197,30 @@ class Feed:
                 if not joined:
                     del self._by_prefix[prefix]
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if not self._started.is_set():
-                    cut = await self._store.read([keys.SECRET], STRONG, limits.DEADLINE_S_DEFAULT)
-                    self._begin(cut.revision)
-                async with contextlib.aclosing(self._store.watch([keys.HEAD], self.revision)) as batches:
-                    async for batch in batches:
-                        self._feed(batch)
-            except StoreUnavailable:  # waited out: the watch goes on from where it was
-                pass
-            except Refusal as refusal:  # what was missed cannot be had again: all are told, and the feed begins anew
-                self._started.clear()
-                self._end(refusal)
-            except Exception as fault:  # noqa: BLE001 - a supervisor: watchers must not wait for a feed that is no more
-                self._started.clear()
-                gap = WatchGap()
-                gap.__cause__ = fault  # for the log
-                self._end(gap)
-            await asyncio.sleep(_RESTART_PAUSE_S)
-
-    def _begin(self, revision: int) -> None:
-        self.floor = self.revision = revision
+    async def _load(self) -> None:
+        """Begin with what changes from now on."""
+        cut = await self._store.read([keys.SECRET], STRONG, limits.DEADLINE_S_DEFAULT)
+        self.floor = self.revision = cut.revision
         self._recent.clear()
         self._recent_bytes = 0
         self._last.clear()
-        self._started.set()
+        self._stands.set()
 
-    def _end(self, refusal: Refusal) -> None:
+    def _begin_anew(self, fault: Exception) -> None:
+        """Tell everybody too: what was missed cannot be had again, and watchers must not wait for a feed that is no more."""
+        super()._begin_anew(fault)
+        refusal: Refusal
+        if isinstance(fault, Refusal):
+            refusal = fault
+        else:
+            refusal = WatchGap()
+            refusal.__cause__ = fault  # for the log
         for subscriber in self.subscribers:
             subscriber.ended = refusal
             subscriber.wake()
             self.leave(subscriber)
 
-    def _feed(self, batch: WatchBatch) -> None:
+    def _take(self, batch: WatchBatch) -> None:
         changes = _changes_of(batch)
         last: dict[bytes, int] = {}
         for change in changes:
