@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kokuban_server.app.audit_anchors import AuditAnchors
 from kokuban_server.app.audit_chain import AuditChain
+from kokuban_server.app.background import Turns
 from kokuban_server.app.deadlines import of_one_act
-from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.origin import ORIGIN
 from kokuban_server.core import limits
 from kokuban_server.core.audit import ACCESS_REFUSED, SUPPRESSED, AuditEntry, record_of
@@ -97,22 +97,15 @@ class AuditLog:
 
     async def run(self) -> None:
         """Write what was noted, and anchor, until cancelled. What goes wrong is reported and tried again."""
-        told = ""
+        turns = Turns("audit", self._report)
         next_anchor_s = _now_s()
         while True:
-            try:
+            with turns.turn():
                 if _now_s() >= next_anchor_s:
                     await self.settle(_now_s() + _WRITE_S)
                     next_anchor_s = _now_s() + self._anchor_interval_s
                 else:
                     await self._flush(_now_s() + _WRITE_S)
-                told = ""
-            except StoreUnavailable:
-                pass
-            except Exception as fault:  # noqa: BLE001 - a supervisor: one bad turn must not be the last
-                if str(fault) != told:  # not every second for as long as a store is full
-                    self._report("audit", fault)
-                told = str(fault)
             await asyncio.sleep(min(_FLUSH_S, self._anchor_interval_s))
 
     async def settle(self, deadline: float) -> None:
@@ -157,12 +150,9 @@ class AuditLog:
     def _chain(self, tenant: str) -> AuditChain:
         chain = self._chains.get(tenant)
         if chain is None:
-            chain = AuditChain(self._store, self._time, self._commit, tenant, self._server_id)
+            chain = AuditChain(self._store, self._time, tenant, self._server_id)
             self._chains[tenant] = chain
         return chain
-
-    async def _commit(self, change: ChangeSet, deadline: float) -> int:
-        return await commit_surely(self._store, change, deadline)
 
 
 def _now_s() -> float:

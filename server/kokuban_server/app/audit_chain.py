@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.core import keys, limits
 from kokuban_server.core.audit import ChainHead
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
@@ -47,10 +49,9 @@ class AuditChain:
     looked for, either stands before the next record or not at all.
     """
 
-    def __init__(self, store: BoardStore, time: StoreTime, commit: Commit, tenant: str, name: str) -> None:
+    def __init__(self, store: BoardStore, time: StoreTime, tenant: str, name: str) -> None:
         self._store = store
         self._time = time
-        self._commit = commit
         self._tenant = tenant
         self._name = name
         self._head_key = keys.audit_chain(keys.AUDIT_HEAD, tenant, name)
@@ -108,7 +109,7 @@ class AuditChain:
         Raises `CommitRefused` with those guards of the change that do not hold, and whatever `commit` raises; nothing was
         written then, unless it is `OutcomeUnknown`.
         """
-        commit = commit or self._commit
+        commit = commit or partial(commit_surely, self._store)
         async with self._turn(deadline):
             for _ in range(limits.PLAN_ATTEMPTS_MAX):
                 tail = self._tail or await self._read_tail(deadline)

@@ -136,7 +136,7 @@ class BoardAdministration:
     async def policy(self, principal: Principal, board_id: str, deadline: float) -> Board:
         """Give a board with its policy as it is now. Raises `RoleRequired` and `NotFound`."""
         self._access.require_one_of(principal, _OVERSEERS, board_id)
-        return await self._live(principal, board_id, deadline)
+        return await self._access.live(principal, board_id, deadline)
 
     async def set_policy(
         self, principal: Principal, board_id: str, policy: Policy, replaces: int, reason: str, deadline: float
@@ -150,7 +150,7 @@ class BoardAdministration:
         if not policy.may_administer(principal):
             raise PolicyLocksOut(board_id)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
-            board = await self._live(principal, board_id, deadline)
+            board = await self._access.live(principal, board_id, deadline)
             self._require_administrator(principal, board)
             record = board.record
             number, _, author, _ = record.version
@@ -175,17 +175,11 @@ class BoardAdministration:
         Of a region that is not readable the rule is told only to those who may read the policy: to others it might tell
         that the region is there. Raises `NotFound` for a board.
         """
-        board = await self._live(principal, board_id, deadline)
+        board = await self._access.live(principal, board_id, deadline)
         ruling = board.policy.rule(principal, region, verb)
         if ruling.decision is Decision.HIDDEN and principal.roles.isdisjoint(_OVERSEERS):
             ruling = ruling._replace(rule="")
         return board, ruling
-
-    async def _live(self, principal: Principal, board_id: str, deadline: float) -> Board:
-        board = await self._access.find(principal, board_id, deadline)
-        if board is None or not board.is_live:
-            raise NotFound
-        return board
 
     def _require_administrator(self, principal: Principal, board: Board) -> None:
         if not board.policy.may_administer(principal):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.background import Turns
 from kokuban_server.app.ownership import Ownership
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import ChangeSet, DeleteKey, Put
-from kokuban_server.core.refusals import StoreUnavailable
 from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.codec import encode_board_size
 
@@ -59,10 +59,10 @@ class BoardCensus:
         """Count at once and then at each interval, until cancelled. What goes wrong is reported and tried again later."""
         loop = asyncio.get_running_loop()
         next_s = loop.time()
-        told = ""
+        turns = Turns("census", self._report, _Disowned)
         try:
             while True:
-                try:
+                with turns.turn():
                     if not await self._ownership.hold():
                         next_s = loop.time()  # whoever takes over does not know when was counted last
                         self._counts.clear()
@@ -70,13 +70,6 @@ class BoardCensus:
                         next_s = loop.time() + min(self._interval_s, _RETRY_S)  # if it fails, say on a full store
                         await self.take()
                         next_s = loop.time() + self._interval_s
-                    told = ""
-                except (StoreUnavailable, _Disowned):
-                    pass
-                except Exception as fault:  # noqa: BLE001 - a supervisor: one bad turn must not be the last
-                    if str(fault) != told:
-                        self._report("census", fault)
-                    told = str(fault)
                 await asyncio.sleep(min(self._interval_s, _TURN_S_MAX))
         finally:
             await self._ownership.let_go()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.change_set import Absent, ChangeSet, DeleteKey, Put, TimeBefore
@@ -401,9 +402,8 @@ class Commits:
         return change
 
     def _releases(self, attempt: _Attempt) -> list[DeleteKey]:
-        prefix = keys.board_prefix(attempt.principal.tenant, attempt.request.board)
         return [
-            DeleteKey(keys.on_board(kind, prefix, lock_id))
+            DeleteKey(keys.on_board(kind, attempt.board_prefix, lock_id))
             for _, lock_id in attempt.request.releases
             for kind in (keys.LOCK, keys.MARKER)
         ]
@@ -414,29 +414,22 @@ class Commits:
         After an answer that did not come the identical set is sent again: if the first did stand, its operation record now
         fails the second, and the caller, looking again, finds its own answer.
         """
-        pause_s = 0.01
-        deadline = min([attempt.deadline for attempt in attempts])
         sizes, revision = self._sizes, None
         growth = sizes.begin(attempts[0].board_prefix, change) if sizes is not None else 0
+
+        def doubt() -> None:
+            for attempt in attempts:
+                attempt.in_doubt = True
+
         try:
-            while True:
-                left = left_s(deadline)
-                try:
-                    revision = await self._store.commit(change, left)
-                except CommitRefused:
-                    return None
-                except OutcomeUnknown:
-                    for attempt in attempts:
-                        attempt.in_doubt = True
-                    if left_s(deadline) <= pause_s:
-                        raise
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(1.0, pause_s * 2)
-                else:
-                    return revision
+            deadline = min([attempt.deadline for attempt in attempts])
+            revision = await commit_surely(self._store, change, deadline, doubt)
+        except CommitRefused:
+            pass
         finally:
             if sizes is not None:
                 sizes.end(attempts[0].board_prefix, growth, revision)
+        return revision
 
     def _learn(self, planned: Plan, revision: int) -> None:
         for head, record in planned.states:

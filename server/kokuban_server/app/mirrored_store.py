@@ -11,7 +11,7 @@ from kokuban_server.core.refusals import OutcomeUnknown
 from kokuban_server.ports.board_store import STRONG, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from kokuban_server.app.lock_mirror import LockMirror
     from kokuban_server.core.change_set import ChangeSet
@@ -38,8 +38,14 @@ class MirroredStore:
         return revision
 
 
-async def commit_surely(store: BoardStore, change: ChangeSet, deadline: float) -> int:
-    """Have the store judge and apply a set; the same again after a lost answer.
+def _no_matter() -> None:
+    """Do nothing."""
+
+
+async def commit_surely(
+    store: BoardStore, change: ChangeSet, deadline: float, on_doubt: Callable[[], None] = _no_matter
+) -> int:
+    """Have the store judge and apply a set; the same again after a lost answer, of which `on_doubt` is told.
 
     One of the set's guards is undone by its own writes, so it happens once; but then the answer to the second try may be
     that it does not hold.
@@ -49,6 +55,7 @@ async def commit_surely(store: BoardStore, change: ChangeSet, deadline: float) -
         try:
             return await store.commit(change, left_s(deadline))
         except OutcomeUnknown:
+            on_doubt()
             if left_s(deadline) <= pause_s:
                 raise
             await asyncio.sleep(pause_s)

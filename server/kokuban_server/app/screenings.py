@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import DeadlineTooShort, NotFound, PrincipalLimitReached, TooManyRequests
+from kokuban_server.core.refusals import DeadlineTooShort, PrincipalLimitReached, TooManyRequests
 
 if TYPE_CHECKING:
     from kokuban_server.app.access import Access
@@ -38,9 +38,7 @@ class Screenings:
         Raises `NotFound` for a board, `TooManyRequests` and `PrincipalLimitReached` where too many wait, and
         `DeadlineTooShort`.
         """
-        board = await self._access.find(principal, board_id, deadline)
-        if board is None or not board.is_live:
-            raise NotFound
+        board = await self._access.live(principal, board_id, deadline)
         agent = (principal.tenant, principal.agent)
         if self._waiting[agent] >= limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX:
             raise PrincipalLimitReached("screenings", limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX, _RETRY_MS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.ownership import Ownership
 from kokuban_server.app.purges import Purges
@@ -16,7 +17,7 @@ from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Delete
 from kokuban_server.core.commit import Moment, plan_expiry
 from kokuban_server.core.entry import Act, Current, EntryState
 from kokuban_server.core.policy import NO_POLICY
-from kokuban_server.core.refusals import StoreFull, StoreUnavailable
+from kokuban_server.core.refusals import StoreFull
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_mark, encode_mark
 
@@ -69,19 +70,12 @@ class Upkeep:
 
     async def run(self) -> None:
         """Work until cancelled. What goes wrong is reported and tried again at the next turn."""
-        told = ""
+        turns = Turns("upkeep", self._report)
         try:
             while True:
-                try:
+                with turns.turn():
                     if await self._ownership.hold():
                         await self.sweep()
-                    told = ""
-                except StoreUnavailable:
-                    pass
-                except Exception as fault:  # noqa: BLE001 - a supervisor: one bad turn must not be the last
-                    if str(fault) != told:  # not every second for as long as a store is full
-                        self._report("upkeep", fault)
-                    told = str(fault)
                 await asyncio.sleep(self._interval_s)
         finally:
             await self._ownership.let_go()
