@@ -15,7 +15,7 @@ import grpc.aio
 from kokuban_client import _channel, _wire
 from kokuban_client._calls import Attempts
 from kokuban_client._lease import clock_s
-from kokuban_client._retry import Deadline, delay_s, may_repeat
+from kokuban_client._retry import Deadline, delay_s
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client.errors import (
     ClientClosed,
@@ -428,9 +428,7 @@ class RequestedHold(Hold):
                     self._request_id = calls.ids.new()
                 elif isinstance(error, DeadlineExceeded) and self._queued is not None:
                     raise self._expired(self._queued) from error
-                elif pause_s >= deadline.left_s(_channel.now_s()) or not (
-                    may_repeat(error, failures) or calls.has_newer_credential(error, shown)
-                ):
+                elif pause_s >= deadline.left_s(_channel.now_s()) or not calls.may_try_again(error, failures, shown):
                     raise
             await _channel.pause(pause_s)
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from kokuban_client import _channel, _wire
-from kokuban_client._retry import delay_s, may_repeat
+from kokuban_client._retry import delay_s
 from kokuban_client._watch_state import WatchState
 from kokuban_client.errors import ClientClosed, HistoryLost, KokubanError, Unavailable
 
@@ -156,7 +156,7 @@ class Watch:
         self._failures += 1
         if isinstance(error, HistoryLost) and self._relist_on_gap:
             self._take(self._state.relist(error.reason))
-        elif leaving or may_repeat(error, self._failures) or self._calls.has_newer_credential(error, self._shown):
+        elif leaving or self._calls.may_try_again(error, self._failures, self._shown):
             self._take(self._state.resume())
         else:
             self._ended = True

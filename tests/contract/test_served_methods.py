@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kokuban_server.wire.audit_services import AuditMethods
+from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
@@ -23,12 +24,12 @@ FORM: dict[tuple[bool, bool], type[Method]] = {
 }
 
 
-Servicer = type[BoardService | SessionService | LockService | AdminService | AuditMethods | TrustService]
+Servicer = type[BoardService | SessionService | LockService | AdminService | BoardMethods | AuditMethods | TrustService]
 
 
 @pytest.mark.parametrize(
     "parts",
-    [[BoardService], [SessionService], [LockService], [AdminService, AuditMethods], [TrustService]],
+    [[BoardService], [SessionService], [LockService], [AdminService, BoardMethods, AuditMethods], [TrustService]],
     ids=lambda parts: parts[0],
 )
 def test_every_method_of_a_service_is_served_as_described(

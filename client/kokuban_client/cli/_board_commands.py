@@ -11,6 +11,8 @@ from kokuban_client.cli._connection import Connection, connected
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from kokuban_client.types import BoardInfo
+
 
 @click.group()
 def board() -> None:
@@ -27,11 +29,8 @@ def policy() -> None:
 @connected
 def create_board(connection: Connection, name: str) -> None:
     """Make the board NAME. For operators."""
-    from kokuban_client.cli import _printing  # noqa: PLC0415 - other commands start without it
-
     with connection.client() as client:
-        made = client.create_board(name)
-    click.echo(_printing.board_json(made) if connection.as_json else _printing.board_line(made))
+        _print_boards(connection, client.create_board(name))
 
 
 @board.command("ls")
@@ -39,12 +38,8 @@ def create_board(connection: Connection, name: str) -> None:
 @connected
 def list_boards(connection: Connection, *, deleted: bool) -> None:
     """Name the boards that there are for the caller."""
-    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
-
     with connection.client() as client:
-        found = client.boards(show_deleted=deleted)
-    for one in found:
-        click.echo(_printing.board_json(one) if connection.as_json else _printing.board_line(one))
+        _print_boards(connection, *client.boards(show_deleted=deleted))
 
 
 @board.command("show")
@@ -52,11 +47,8 @@ def list_boards(connection: Connection, *, deleted: bool) -> None:
 @connected
 def show_board(connection: Connection, name: str) -> None:
     """Describe the board NAME; of one that was deleted, what was removed."""
-    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
-
     with connection.client() as client:
-        found = client.get_board(name)
-    click.echo(_printing.board_json(found) if connection.as_json else _printing.board_line(found))
+        _print_boards(connection, client.get_board(name))
 
 
 @board.command("rm")
@@ -69,13 +61,17 @@ def delete_board(connection: Connection, *, name: str, reason: str, yes: bool) -
 
     At once it is there for nobody. `kokuban board show NAME` tells when nothing is left in the store.
     """
-    from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
-
     if not yes:
         click.confirm(f"Remove the board {name} and everything on it?", abort=True, err=True)
     with connection.client() as client:
-        gone = client.delete_board(name, reason)
-    click.echo(_printing.board_json(gone) if connection.as_json else _printing.board_line(gone))
+        _print_boards(connection, client.delete_board(name, reason))
+
+
+def _print_boards(connection: Connection, *boards: BoardInfo) -> None:
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - other commands start without it
+
+    for one in boards:
+        click.echo(_printing.board_json(one) if connection.as_json else _printing.board_line(one))
 
 
 @policy.command("show")

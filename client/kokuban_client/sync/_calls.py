@@ -96,9 +96,13 @@ class Calls:
         """The headers to call with now."""
         return self._identity.metadata
 
-    def has_newer_credential(self, error: KokubanError, shown: Metadata) -> bool:
-        """Say whether the headers that were shown were refused, and there are others by now: a rotated token's."""
-        return isinstance(error, (CredentialExpired, CredentialInvalid)) and self.metadata is not shown
+    def may_try_again(self, error: KokubanError, failures: int, shown: Metadata) -> bool:
+        """Say whether the same request may be sent again after so many failures in a row, of which this is the last.
+
+        As `may_repeat`; and where the headers that were shown were refused and there are others by now: a rotated token's.
+        """
+        is_refused = isinstance(error, (CredentialExpired, CredentialInvalid))
+        return may_repeat(error, failures) or (is_refused and self.metadata is not shown)
 
     def call(
         self,
@@ -145,7 +149,7 @@ class Calls:
                 error, doubt = ClientClosed(_CLOSED, code="CANCELLED"), bool(request_id)
             failures += 1
             wait_s = delay_s(error, failures)
-            again = may_repeat(error, failures) or self.has_newer_credential(error, shown)
+            again = self.may_try_again(error, failures, shown)
             if again and not self.closed and wait_s < deadline.left_s(_channel.now_s()):
                 _channel.pause(wait_s)
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -53,12 +52,10 @@ async def _credentials(settings: Settings, clock: Clock) -> Callers:
     # Imported here: only who uses credentials needs the libraries they stand on.
     from kokuban_server.adapters.credentials import CredentialBook, Registry, RegistryFile  # noqa: PLC0415 - see above
     from kokuban_server.adapters.credentials.certificates import read_certificate  # noqa: PLC0415 - see above
-    from kokuban_server.adapters.credentials.jwt import JwtIssuer  # noqa: PLC0415 - see above
-    from kokuban_server.adapters.credentials.jwt_keys import KeyFile, KeyUrl  # noqa: PLC0415 - see above
+    from kokuban_server.adapters.credentials.jwt import JwtIssuer, key_source  # noqa: PLC0415 - see above
 
     async def issuer(of: JwtSettings) -> JwtIssuer:
-        keys = KeyUrl(of.keys) if of.keys.startswith(("https://", "http://")) else KeyFile(Path(of.keys))
-        return await JwtIssuer.open(of.issuer, of.audience, keys, clock, _report, of.leeway_s)
+        return await JwtIssuer.open(of.issuer, of.audience, key_source(of.keys), clock, _report, of.leeway_s)
 
     try:
         file = settings.principals_file

@@ -50,6 +50,7 @@ from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.wire.audit_services import AuditMethods
+from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -125,7 +126,6 @@ class Server:
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
-        audit_methods = AuditMethods(AuditReading(store, access)).methods
         self._screenings = Screenings(access, ProcessScreener())
         epoch = store.epoch
         self._wire = WireServer(
@@ -134,8 +134,9 @@ class Server:
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
                 "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
                 "AdminService": {
-                    **AdminService(administration, board_administration).methods,
-                    **audit_methods,
+                    **AdminService(administration).methods,
+                    **BoardMethods(board_administration).methods,
+                    **AuditMethods(AuditReading(store, access)).methods,
                 },
                 "TrustService": TrustService(self._screenings, epoch).methods,
             },

@@ -24,14 +24,14 @@ _log = structlog.get_logger()
 
 
 class BoardMethods:
-    """Boards and their policies."""
+    """Those methods of kokuban.v1.AdminService that concern boards and their policies."""
 
     def __init__(self, boards: BoardAdministration) -> None:
         self._boards = boards
 
     @property
     def methods(self) -> dict[str, Method]:
-        """Every method by its name in the proto."""
+        """These methods by their names in the proto."""
         return {
             "CreateBoard": UnaryMethod(self.create_board, writes=True),
             "GetBoard": UnaryMethod(self.get_board),

@@ -14,7 +14,6 @@ from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.core import limits
 from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
-from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
 from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of, retry_delay_of
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.administration import Administration
-    from kokuban_server.app.board_administration import BoardAdministration
     from kokuban_server.app.commits import Commits
     from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
@@ -204,21 +202,16 @@ class BoardService:
         return encode.current(verdict, self._epoch).SerializeToString()
 
 
-class AdminService(BoardMethods):
-    """kokuban.v1.AdminService."""
+class AdminService:
+    """Those methods of kokuban.v1.AdminService that concern the server and its store."""
 
-    def __init__(self, administration: Administration, boards: BoardAdministration) -> None:
-        super().__init__(boards)
+    def __init__(self, administration: Administration) -> None:
         self._administration = administration
 
     @property
     def methods(self) -> dict[str, Method]:
-        """Every method of the service by its name in the proto."""
-        return {
-            **super().methods,
-            "GetStatus": UnaryMethod(self.get_status),
-            "Compact": UnaryMethod(self.compact),
-        }
+        """These methods by their names in the proto."""
+        return {"GetStatus": UnaryMethod(self.get_status), "Compact": UnaryMethod(self.compact)}
 
     async def get_status(self, raw: bytes, call: Call) -> bytes:
         """Say how the server and its store are."""
