@@ -145,17 +145,12 @@ class CredentialIdentity:
             raise Unauthenticated("CREDENTIAL_REQUIRED", "a bearer token or a client certificate says who calls")
         if certified is not None and (certified.tenant, certified.agent) != (principal.tenant, principal.agent):
             raise Unauthenticated("CREDENTIAL_INVALID", "the token and the certificate name different principals")
-        if (refusal := self._expired(principal)) is not None:
-            raise refusal
         return principal
 
     def fault(self, principal: Principal) -> Refusal | None:
         """Give why the credential is no longer good: its time is over, or it was revoked or changed."""
         if not self._credentials.stands(principal):
             return Unauthenticated("CREDENTIAL_INVALID", "the credential was revoked or changed")
-        return self._expired(principal)
-
-    def _expired(self, principal: Principal) -> Unauthenticated | None:
         if 0 < principal.expires_ms <= self._clock.now_ms():
             return Unauthenticated("CREDENTIAL_EXPIRED", "the credential's time is over")
         return None
