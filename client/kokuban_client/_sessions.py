@@ -428,6 +428,7 @@ class Sessions:
         self._opening = _channel.Mutex()
         self._open: set[Session] = set()
         self._defaults: dict[str, Session] = {}
+        self._scopes: dict[str, str] = {}
         self._jobs: set[_channel.Background] = set()
 
     async def default(self, board: str) -> Session:
@@ -439,6 +440,20 @@ class Sessions:
             self._defaults[board] = session = Session(self, self._calls, board, ttl_s=TTL_S_DEFAULT, label="")
             await session.begin()
             return session
+
+    def read_scope(self, board: str) -> str:
+        """Give the session in whose read scope the client works, or an empty text while it has asked for nothing external."""
+        with self._mutex:
+            return self._scopes.get(board, "")
+
+    async def begin_read_scope(self, board: str) -> str:
+        """Give that session, and from now on always: the scope is the client's, and outlives the session's end."""
+        known = self.read_scope(board)
+        if known:
+            return known
+        session = await self.default(board)
+        with self._mutex:
+            return self._scopes.setdefault(board, session.id)
 
     def add(self, session: Session) -> None:
         """Close this one with the client."""

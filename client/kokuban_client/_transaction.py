@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban_client import _wire
+from kokuban_client._wire.labels import provenance
 from kokuban_client.types import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
-    from typing import Protocol
+    from typing import Protocol, TypeAlias
 
-    from kokuban_client.types import Revision
+    from kokuban_client.types import Entry, Revision, Source, Written
+
+    State: TypeAlias = Entry | Written | tuple[str, str, Revision]
+    """An entry in a certain state, or its region, path and revision."""
 
     class Fenced(Protocol):
         """What has a fence: a lock of one's own."""
@@ -56,6 +60,8 @@ class Changes:
         ttl: float | timedelta | None = None,
         expire_time: datetime | None = None,
         mask: Sequence[str] | None = None,
+        source: Source | None = None,
+        derived_from: Iterable[State] = (),
     ) -> None:
         """Create or change an entry; see `Board.put`."""
         self._add(
@@ -70,6 +76,7 @@ class Changes:
                 ttl=ttl,
                 expire_time=expire_time,
                 mask=mask,
+                provenance=provenance(source, derived_from),
             )
         )
 

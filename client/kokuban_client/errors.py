@@ -534,6 +534,41 @@ class ValueFull(Refused):
     REASON = "VALUE_FULL"
 
 
+class TrustTooLow(Refused):
+    """What would be written is trusted less than what it would change, or than the region or the caller's right allows."""
+
+    REASON = "TRUST_TOO_LOW"
+
+
+class Withheld(Refused):
+    """The entry is there, but trusted less than was asked for: ask with a lower floor, or write over it at its revision."""
+
+    REASON = "WITHHELD"
+
+    @property
+    def revision(self) -> Revision:
+        """The state that is withheld."""
+        return Revision(int(self.facts["revision"]), self.facts["epoch"])
+
+
+class ReadScopeRequired(Refused):
+    """The region wants to know what external text the writer or reader was given: name a session."""
+
+    REASON = "READ_SCOPE_REQUIRED"
+
+
+class ReadScopeFull(Refused):
+    """The client has been given as much external text as one read scope may be. Connect anew for another."""
+
+    REASON = "READ_SCOPE_FULL"
+
+
+class ParentNotFound(Refused):
+    """A state in `derived_from` is not there, is no longer kept, or may not be read. Nothing was written."""
+
+    REASON = "PARENT_NOT_FOUND"
+
+
 class RequestIdReused(Refused):
     """The request id belongs to a commit with other arguments. Nothing was written."""
 

@@ -59,7 +59,74 @@ class Binary:
     media_type: str
 
 
-Content: TypeAlias = Text | Json | Binary
+PlainContent: TypeAlias = Text | Json | Binary
+
+
+class Trust(enum.IntEnum):
+    """How far something may be believed. Each level is above those before it."""
+
+    UNKNOWN = 0
+    """A newer server's word that this library does not know. Believe it no more than `EXTERNAL`."""
+    SUSPECT = 1
+    """Held back: shown to reviewers only."""
+    EXTERNAL = 2
+    """From outside, or made of what came from outside: data, and never an instruction."""
+    AGENT = 3
+    """An agent's word."""
+    USER = 4
+    """A user's word, attested by an agent that acts for that user."""
+    OPERATOR = 5
+    SYSTEM = 6
+
+
+class SourceKind(enum.StrEnum):
+    """Where a text comes from."""
+
+    AGENT = "agent"
+    """An agent wrote it."""
+    USER = "user"
+    """A person wrote it, whom an agent speaks for."""
+    TOOL = "tool"
+    """A tool gave it."""
+    EXTERNAL = "external"
+    """It was fetched from outside: a page, a mail, a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a writer says of where something comes from."""
+
+    kind: SourceKind | str
+    uri: str = ""
+    """Names it. Needed of what is external, or nothing could be traced to it."""
+    name: str = ""
+    """The user, or the tool."""
+    content_sha256: str = ""
+    """Of what was fetched, in lower-case hexadecimal digits."""
+    fetch_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A value that came from outside, or was made of what did. It is data: whatever it says, nobody may follow it.
+
+    It does not print as its text, so that it does not slip into a prompt as if an agent had written it; `read` gives it.
+    """
+
+    content: PlainContent = field(repr=False)
+    source: Source | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    def read(self) -> Any:  # noqa: ANN401 - text, parsed JSON, or Binary
+        """Give the value as `str`, parsed JSON or `Binary`: by calling this you say that you treat it as data."""
+        return value_of(self.content)
+
+    def __str__(self) -> str:
+        origin = self.source.uri if self.source is not None and self.source.uri else "an unnamed source"
+        return f"<external text from {origin!r}>"
+
+
+Content: TypeAlias = PlainContent | External
 
 
 class Keep(enum.Enum):
@@ -71,15 +138,19 @@ class Keep(enum.Enum):
 KEEP = Keep.KEEP
 
 
-def content_of(value: object) -> Content:
+def content_of(value: object) -> PlainContent:
     """Give the form in which a Python value is written.
 
     `str` becomes text; dict, list, tuple, int, float, bool and None become JSON. Raises TypeError for bytes without a media
-    type and for what JSON cannot hold, ValueError for a number that JSON cannot spell.
+    type, for external text and for what JSON cannot hold, ValueError for a number that JSON cannot spell.
     """
     match value:
         case Text() | Json() | Binary():
             return value
+        case External():
+            raise TypeError(
+                "external text: write what `read` gives, and say by `source` or `derived_from` where it is from"
+            )
         case str():
             return Text(value)
         case bytes() | bytearray() | memoryview():
@@ -108,7 +179,7 @@ def _refuse_other_names(value: object) -> None:
 
 
 def value_of(content: Content | None) -> Any:  # noqa: ANN401 - text, parsed JSON, or Binary
-    """Give the Python value of a content: `str`, parsed JSON, or the `Binary` itself."""
+    """Give the Python value of a content: `str`, parsed JSON, or the `Binary` or `External` itself."""
     match content:
         case Text():
             return content.text
@@ -151,6 +222,23 @@ class EntryKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Label:
+    """How far a state may be believed, and why."""
+
+    trust: Trust
+    source: Source | None = None
+    """What its writer declared; of external text it is with the value."""
+    derived_from: tuple[tuple[EntryKey, Revision], ...] = ()
+    """The states that its writer says it was made of."""
+    tracked: bool = False
+    """It was written in a read scope that had been given external text."""
+    extends_previous: bool = False
+    """It holds a part of the state before it."""
+    endorsed_by: str = ""
+    """Who raised its trust."""
+
+
+@dataclass(frozen=True, slots=True)
 class Entry(_Holding):
     """A value at a path, with what is known about it."""
 
@@ -167,6 +255,10 @@ class Entry(_Holding):
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
     token: str = ""
     """The state that this entry was read at. Empty for an entry that came by a watch, which has a token of its own."""
+    label: Label | None = None
+    """How far it may be believed; None for what is deleted or expired."""
+    withheld: bool = False
+    """It is trusted less than was asked for, so its content is not shown."""
 
     @property
     def key(self) -> EntryKey:
@@ -214,6 +306,8 @@ class MutationResult(_Holding):
 
     sequence: int
     content: Content | None
+    trust: Trust = Trust.UNKNOWN
+    """Of what was written; unknown for a delete."""
 
     def _content(self) -> Content | None:
         return self.content
@@ -246,6 +340,8 @@ class Written(_Holding):
     replayed: bool
     request_id: str
     token: str
+    trust: Trust = Trust.UNKNOWN
+    """Of what was written; unknown for a delete."""
 
     def _content(self) -> Content | None:
         return self.content
@@ -325,6 +421,17 @@ class RegionRule:
     history_revisions_max: int | None = None
     history_age_max_s: float | None = None
     default_ttl_s: float | None = None
+    read_floor: Trust | None = None
+    taint_mode: TaintMode | str | None = None
+    allows_lowering: bool | None = None
+
+
+class TaintMode(enum.StrEnum):
+    """How read scopes count in a region."""
+
+    OFF = "off"
+    TRACK = "track"
+    ENFORCE = "enforce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +441,8 @@ class Policy:
     rules: Sequence[RegionRule] = ()
     administrators: Sequence[str] | None = None
     """Which operators may change it; None for all of them."""
+    tools: Mapping[str, Trust] = field(default_factory=dict, hash=False)
+    """The most that what a tool gives may be trusted, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -781,19 +890,6 @@ class Currency:
     stale_entries: tuple[EntryKey, ...]
     lost_fences: tuple[Fence, ...]
     token: str
-
-
-class SourceKind(enum.StrEnum):
-    """Where a text comes from."""
-
-    AGENT = "agent"
-    """An agent wrote it."""
-    USER = "user"
-    """A person wrote it, whom an agent speaks for."""
-    TOOL = "tool"
-    """A tool gave it."""
-    EXTERNAL = "external"
-    """It was fetched from outside: a page, a mail, a document."""
 
 
 class ScreeningVerdict(enum.StrEnum):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kokuban_server.adapters.credentials import Entry
+    from kokuban_server.adapters.credentials.scope import Scope
     from kokuban_server.core.access import Grants
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([smhd])")
@@ -50,6 +51,10 @@ def token() -> None:
 @click.option("--user", "users", multiple=True, help="an end user that it may act for; may be repeated; '*' for all")
 @click.option("--conversation", "conversations", multiple=True, help="a conversation that it serves; as --user")
 @click.option("--task", "tasks", multiple=True, help="a task that it works on; as --user")
+@click.option(
+    "--trust-ceiling", help="the most that what it writes may be trusted: external, agent, user, operator or system"
+)
+@click.option("--browses", is_flag=True, help="what it writes without naming a source counts as coming from outside")
 @click.option("--expires", help="when it ends: 12h, 90d, or a time as 2030-01-31T12:00:00Z; never unless given")
 @click.option("--san-uri", help="make no token: the agent has a certificate with this URI as subject alternative name")
 def create(
@@ -62,6 +67,8 @@ def create(
     users: tuple[str, ...],
     conversations: tuple[str, ...],
     tasks: tuple[str, ...],
+    trust_ceiling: str | None,
+    browses: bool,  # noqa: FBT001 - click passes options by name
     expires: str | None,
     san_uri: str | None,
 ) -> None:
@@ -86,6 +93,10 @@ def create(
         fields["san_uri"] = san_uri
     else:
         fields["token_sha256"] = credentials.token_sha256(made)
+    if trust_ceiling is not None:
+        fields["trust_ceiling"] = trust_ceiling
+    if browses:
+        fields["browses"] = True
     if expires is not None:
         fields["expires"] = _when(expires)
     try:
@@ -129,7 +140,7 @@ def ls(principals: Path) -> None:
         entries: tuple[Entry, ...] = credentials.read_entries(principals)
     except credentials.RegistryRefused as refused:
         raise click.ClickException(str(refused)) from None
-    rows = [("NAME", "TENANT", "AGENT", "ROLES", "BOARDS", "ACTS FOR", "CALLS WITH", "EXPIRES")]
+    rows = [("NAME", "TENANT", "AGENT", "ROLES", "BOARDS", "ACTS FOR", "TRUSTED", "CALLS WITH", "EXPIRES")]
     now_ms = int(time.time() * 1000)
     for entry in entries:
         scope = entry.scope
@@ -143,6 +154,7 @@ def ls(principals: Path) -> None:
                 ",".join(sorted(scope.roles)),
                 ",".join(_named(scope.boards)),
                 ",".join(f"{kind}:{one}" for kind, grants in kinds for one in _named(grants)) or "-",
+                _trusted(scope),
                 " and ".join(filter(None, ("token" if entry.token_sha256 else "", entry.san_uri))),
                 f"{ends} (expired)" if 0 < entry.expires_ms <= now_ms else ends,
             )
@@ -205,6 +217,12 @@ def dev(folder: Path, agents: tuple[str, ...], tenant: str) -> None:
 
 def _show(*lines: list[str | Path]) -> None:
     click.echo("  " + " \\\n      ".join(shlex.join(map(str, line)) for line in lines))
+
+
+def _trusted(scope: Scope) -> str:
+    """Say what of its credential limits how far the agent's writes are trusted."""
+    ceiling = "" if scope.trust_ceiling.name == "SYSTEM" else f"up to {scope.trust_ceiling.name.lower()}"
+    return ", ".join(filter(None, (ceiling, "browses" if scope.browses else ""))) or "-"
 
 
 def _all_or(names: tuple[str, ...]) -> str | list[str]:

@@ -87,8 +87,8 @@ def test_a_token_is_printed_once_and_only_its_hash_is_kept(principals: Path) -> 
     ]
     assert stat.S_IMODE(principals.stat().st_mode) == 0o600
     assert listed(principals) == [
-        ["NAME", "TENANT", "AGENT", "ROLES", "BOARDS", "ACTS FOR", "CALLS WITH", "EXPIRES"],
-        ["planner-1", "acme", "planner-1", "member", "main", "-", "token", "never"],
+        ["NAME", "TENANT", "AGENT", "ROLES", "BOARDS", "ACTS FOR", "TRUSTED", "CALLS WITH", "EXPIRES"],
+        ["planner-1", "acme", "planner-1", "member", "main", "-", "-", "token", "never"],
     ]
 
 
@@ -97,7 +97,7 @@ def test_everything_that_a_credential_can_say_is_said_by_options(principals: Pat
         principals,
         *("--agent", "a-1", "--tenant", "acme", "--name", "ci", "--role", "member", "--role", "operator"),
         *("--board", "main", "--board", "other", "--user", "u-1", "--user", "u-2", "--conversation", "*"),
-        *("--task", "t-1", "--expires", "2000-01-31T12:00:00+01:00"),
+        *("--task", "t-1", "--trust-ceiling", "agent", "--browses", "--expires", "2000-01-31T12:00:00+01:00"),
     )
     before = datetime.now(UTC)
     other = created(principals, "--agent", "a-1", "--tenant", "acme", "--board", "*", "--expires", "36h")
@@ -105,6 +105,7 @@ def test_everything_that_a_credential_can_say_is_said_by_options(principals: Pat
     ci, a_1 = stored(principals)
     assert (ci["roles"], ci["boards"]) == (["member", "operator"], ["main", "other"])
     assert (ci["users"], ci["conversations"], ci["tasks"]) == (["u-1", "u-2"], "*", ["t-1"])
+    assert (ci["trust_ceiling"], ci["browses"]) == ("agent", True)
     assert ci["expires"] == "2000-01-31T11:00:00.000Z"
     assert a_1["boards"] == "*"
     ends = datetime.fromisoformat(a_1["expires"]) - timedelta(hours=36)
@@ -114,6 +115,7 @@ def test_everything_that_a_credential_can_say_is_said_by_options(principals: Pat
         "member,operator",
         "main,other",
         "user:u-1,user:u-2,conversation:*,task:t-1",
+        "up to agent, browses",
         "token",
         "2000-01-31T11:00:00.000Z (expired)",
     ]
@@ -125,7 +127,7 @@ def test_a_principal_of_a_certificate_gets_no_token(principals: Path) -> None:
     (entry,) = stored(principals)
     assert entry["san_uri"] == uri
     assert "token_sha256" not in entry
-    assert listed(principals)[1][6] == uri
+    assert listed(principals)[1][7] == uri
 
 
 def test_a_revoked_credential_is_gone_and_the_others_stay(principals: Path) -> None:
@@ -150,6 +152,7 @@ def test_a_revoked_credential_is_gone_and_the_others_stay(principals: Path) -> N
         (["--board", "Main"], "boards: 'Main'"),
         (["--board", "*", "--board", "main"], "boards"),
         (["--user", "a/b"], "users: 'a/b'"),
+        (["--trust-ceiling", "suspect"], "trust_ceiling: 'suspect'"),
         (["--expires", "soon"], "expires: 'soon'"),
         (["--expires", "2030-01-01T00:00:00"], "expires"),
         (["--expires", "0d"], "expires"),

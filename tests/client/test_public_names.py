@@ -11,13 +11,14 @@ PUBLIC = {
     "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
     "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
     "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "Currency", "Deadlock",
-    "Decision", "Entry", "EntryChange", "EntryKey", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost",
-    "Json", "KokubanError", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement",
-    "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown",
-    "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued", "Refused", "RegionRule", "Reset",
-    "Revision", "RevisionMismatch", "Screening", "ScreeningFinding", "ScreeningVerdict", "Session", "SessionInfo",
-    "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "SourceKind", "Status", "Text",
-    "TextView", "Transaction", "Unavailable", "Verb", "WaitEdge", "Watch", "Written", "connect",
+    "Decision", "Entry", "EntryChange", "EntryKey", "External", "Fence", "FindingSeverity", "Freshness", "HeldLock",
+    "HistoryLost", "Json", "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost",
+    "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause",
+    "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued",
+    "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
+    "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete",
+    "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView", "Transaction", "Trust",
+    "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
 }  # fmt: skip
 
 

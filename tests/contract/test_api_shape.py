@@ -42,7 +42,7 @@ VERBS_OF_THE_BOARD = (
     "Explain",
     "Verify",
 )
-VERBS_OF_TRUST = ("Screen",)
+VERBS_OF_TRUST = ("Endorse", "Screen")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -112,6 +112,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.Compact",
         "AdminService.ListAuditRecords",
         "AdminService.VerifyAudit",
+        "TrustService.Endorse",
         "TrustService.ScreenText",
     }
 
@@ -228,7 +229,9 @@ def test_repeated_fields_are_plural_and_single_ones_are_not_lists(api: Files) ->
     """AIP-140."""
     for name, message in messages(api).items():
         for field in message.field:
-            if field.label == Field.LABEL_REPEATED and not field.name.startswith(("missing", "waits_for", "held_by")):
+            if field.label == Field.LABEL_REPEATED and not field.name.startswith(
+                ("missing", "waits_for", "held_by", "derived_from")
+            ):
                 assert field.name.endswith("s") or field.name == "metadata", (name, field.name)
 
 

@@ -118,6 +118,13 @@ TOLD = [
     ("SCREENED_TEXT_BYTES_MAX", 1, "ScreenTextRequest.text", "At most {:,} bytes"),
     ("SCREENED_TEXT_BYTES_MAX", 1024, "ScreenTextRequest.text", "({} KiB)"),
     ("SOURCE_URI_BYTES_MAX", 1, "DeclaredSource.uri", "Up to {} bytes"),
+    ("SOURCE_NAME_BYTES_MAX", 1, "DeclaredSource.name", "Up to {} bytes"),
+    ("SOURCE_NAME_BYTES_MAX", 1, "ToolRule.name", "1 to {} bytes"),
+    ("DERIVED_FROM_ENTRIES_MAX", 1, "Provenance.derived_from", "at most {},"),
+    ("READ_SCOPE_ENTRIES_MAX", 1, "GetEntryRequest.session", "more than {} such states"),
+    ("READ_SCOPE_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_READ_SCOPE_FULL", "`limit` = `{}`"),
+    ("POLICY_TOOLS_ENTRIES_MAX", 1, "Policy.tools", "up to {},"),
+    ("REASON_BYTES_MAX", 1, "EndorseRequest.reason", "Up to {} bytes"),
     ("SCREENED_FINDINGS_ENTRIES_MAX", 1, "ScreenTextResponse.findings", "at most {}"),
     ("SCREENED_EXCERPT_CHARACTERS_MAX", 1, "ScreeningFinding.excerpt", "at most {} characters"),
     ("SCREENED_VIEWS_SHOWN_ENTRIES_MAX", 1, "ScreenTextResponse.views", "at most {}"),
@@ -130,6 +137,7 @@ TOLD = [
 # Bounds of the server's own work: no request can be refused for them, so no client can act on them.
 INSIDE = {
     "BOARDS_KNOWN_ENTRIES_MAX",
+    "READ_SCOPES_KNOWN_ENTRIES_MAX",
     "STORE_OPERATIONS_MAX",  # a full commit stays below it
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway

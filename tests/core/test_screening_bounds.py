@@ -13,8 +13,9 @@ from kokuban_server.core import limits
 from kokuban_server.core.screening import folding
 from kokuban_server.core.screening.patterns import PatternSet
 from kokuban_server.core.screening.rules import RULES, SETS
-from kokuban_server.core.screening.screening import Source, SourceKind, Verdict, screen
+from kokuban_server.core.screening.screening import Verdict, screen
 from kokuban_server.core.screening.views import canonical
+from kokuban_server.core.trust import Source, SourceKind
 
 ANYTHING = st.text(st.characters(codec=None), max_size=300)
 MARKUP = ["<!--", "-->", "&#", "%25", "\\u00", "![", "](", "<a style='", "\\tiny{", '" alt="', "==", "\n"]

@@ -6,7 +6,8 @@ import pytest
 
 from kokuban_server.core import limits
 from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import Source, SourceKind, Verdict, screen
+from kokuban_server.core.screening.screening import Verdict, screen
+from kokuban_server.core.trust import Source, SourceKind
 from tests.core.obfuscations import ANY_LANGUAGE, ENGLISH_ONLY, HOSTS, ORDERS_EN, ORDERS_ZH, hidden
 
 ORDERS = {"en": ORDERS_EN, "zh": ORDERS_ZH}

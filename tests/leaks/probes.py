@@ -19,6 +19,7 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    trust_pb2,
     trust_service_pb2,
 )
 from tests.wire.calls import EXCLUSIVE, SHARED, absent, lasting, whatever
@@ -67,6 +68,8 @@ class Row(NamedTuple):
     request: Callable[[random.Random, Principal, Target], Message]
     told_like_absent: bool = False
     """An entry that is hidden is told like one of the caller's own that is not there, too."""
+    reasons: frozenset[str] = frozenset({"NOT_FOUND"})
+    """With which of these a region is refused that is hidden."""
 
 
 METHODS: dict[str, Any] = {
@@ -84,7 +87,17 @@ def answer_class(method: str) -> type[Message]:
 
 
 def _get(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    return board_service_pb2.GetEntryRequest(board=at.board, key=at.key, consistency=_consistency(draw))
+    return board_service_pb2.GetEntryRequest(
+        board=at.board, key=at.key, consistency=_consistency(draw), **_trusting(draw, at)
+    )
+
+
+def _trusting(draw: random.Random, at: Target) -> dict[str, Any]:
+    """Ask for external text too, or for more trust, sometimes in a read scope of one's own."""
+    if draw.random() < 0.6:
+        return {}
+    floor = draw.choice([trust_pb2.TRUST_LEVEL_EXTERNAL, trust_pb2.TRUST_LEVEL_USER])
+    return {"floor": floor, "session": at.own_session if draw.random() < 0.3 else ""}
 
 
 def _consistency(draw: random.Random) -> entry_pb2.ReadConsistency | None:
@@ -97,7 +110,9 @@ def _batch(draw: random.Random, _caller: Principal, at: Target) -> Message:
     keys = [at.key]
     if draw.random() < 0.5:
         keys.append(entry_pb2.EntryKey(region=at.own.region, path="never-written"))
-    return board_service_pb2.BatchGetEntriesRequest(board=at.board, keys=keys, consistency=_consistency(draw))
+    return board_service_pb2.BatchGetEntriesRequest(
+        board=at.board, keys=keys, consistency=_consistency(draw), **_trusting(draw, at)
+    )
 
 
 def _list(draw: random.Random, _caller: Principal, at: Target) -> Message:
@@ -108,11 +123,13 @@ def _list(draw: random.Random, _caller: Principal, at: Target) -> Message:
         page_size=draw.choice([1, 2, 1000]),
         consistency=_consistency(draw),
         omit_values=draw.random() < 0.1,
+        **_trusting(draw, at),
     )
 
 
 def _revisions(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    return board_service_pb2.ListRevisionsRequest(board=at.board, key=at.key, page_size=draw.choice([1, 100]))
+    size = draw.choice([1, 100])
+    return board_service_pb2.ListRevisionsRequest(board=at.board, key=at.key, page_size=size, **_trusting(draw, at))
 
 
 def _watch(draw: random.Random, _caller: Principal, at: Target) -> Message:
@@ -128,7 +145,7 @@ def _watch(draw: random.Random, _caller: Principal, at: Target) -> Message:
 def _current(_draw: random.Random, _caller: Principal, at: Target) -> Message:
     revision = entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch)
     return board_service_pb2.CheckCurrentRequest(
-        board=at.board, entries=[board_service_pb2.EntryAt(key=at.key, at=revision)], fences=[at.fence]
+        board=at.board, entries=[entry_pb2.EntryAt(key=at.key, at=revision)], fences=[at.fence]
     )
 
 
@@ -163,6 +180,34 @@ def _commit_to(draw: random.Random, caller: Principal, at: Target) -> commit_pb2
             commit_pb2.Mutation(put=commit_pb2.Put(key=at.own, precondition=whatever(), value=value))
         )
     return request
+
+
+def _derived(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Say of an entry of the caller's own that it is made of the target."""
+    seen = entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch)
+    parents = entry_pb2.Provenance(derived_from=[entry_pb2.EntryAt(key=at.key, at=seen)])
+    value = entry_pb2.Value(text=at.mark)
+    put = commit_pb2.Put(key=at.own, precondition=whatever(), value=value, provenance=parents)
+    return commit_pb2.CommitRequest(board=at.board, request_id=at.new_id, mutations=[commit_pb2.Mutation(put=put)])
+
+
+def _scoped(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Write an entry of the caller's own in the read scope that is meant."""
+    put = commit_pb2.Put(key=at.own, precondition=whatever(), value=entry_pb2.Value(text=at.mark))
+    return commit_pb2.CommitRequest(
+        board=at.board, request_id=at.new_id, mutations=[commit_pb2.Mutation(put=put)], session=at.session
+    )
+
+
+def _endorse(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return trust_service_pb2.EndorseRequest(
+        board=at.board,
+        request_id=at.new_id,
+        key=at.key,
+        at=entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch),
+        trust=draw.choice([trust_pb2.TRUST_LEVEL_AGENT, trust_pb2.TRUST_LEVEL_USER]),
+        reason=at.mark,
+    )
 
 
 def _fenced(at: Target) -> commit_pb2.CommitRequest:
@@ -296,7 +341,12 @@ def _screen(draw: random.Random, _caller: Principal, at: Target) -> Message:
 _NEVER = "never"
 
 ROWS: dict[str, tuple[Row, ...]] = {
-    "BoardService.Commit": (Row("entry", _commit), Row("lock", lambda _draw, _caller, at: _fenced(at))),
+    "BoardService.Commit": (
+        Row("entry", _commit),
+        Row("entry", _derived, told_like_absent=True, reasons=frozenset({"PARENT_NOT_FOUND"})),
+        Row("lock", lambda _draw, _caller, at: _fenced(at)),
+        Row("session", _scoped),
+    ),
     "BoardService.CommitStream": (
         Row("lock", _commit_stream),
         Row("entry", lambda draw, caller, at: commit_pb2.CommitStreamRequest(commit=_commit_to(draw, caller, at))),
@@ -333,6 +383,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "AdminService.ExplainAccess": (Row("region", _explain),),
     "AdminService.ListAuditRecords": (Row("nothing", _audit),),
     "AdminService.VerifyAudit": (Row("nothing", lambda _draw, _caller, _at: audit_pb2.VerifyAuditRequest()),),
+    "TrustService.Endorse": (Row("entry", _endorse, reasons=frozenset({"NOT_FOUND", "ROLE_REQUIRED"})),),
     "TrustService.ScreenText": (Row("board", _screen),),
     "AdminService.Compact": (
         Row("nothing", lambda _draw, _caller, at: admin_service_pb2.CompactRequest(before=at.mark)),

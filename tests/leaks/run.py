@@ -252,7 +252,7 @@ class LeakRun:
             self.counts["allowed" if answer.code == "OK" else "refused"] += 1
             return
         self.counts[f"hidden {what}"] += 1
-        if what == "region" and method not in _ANSWERED_ALL_THE_SAME and answer.reason != "NOT_FOUND":
+        if what == "region" and method not in _ANSWERED_ALL_THE_SAME and answer.reason not in row.reasons:
             self._fault(principal, method, f"{target.region!r} on {target.board}: {answer.code} {answer.reason}")
         for twin in self._twins(row, target, what):
             other, other_names = await self._asked(principal, method, row, twin, form, frozenset())

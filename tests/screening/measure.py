@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kokuban_server.core import limits
 from kokuban_server.core.screening.rules import RULES_VERSION, SETS
-from kokuban_server.core.screening.screening import Source, Verdict, screen
+from kokuban_server.core.screening.screening import Verdict, screen
 from kokuban_server.core.screening.views import canonical
+from kokuban_server.core.trust import Source
 from tests.core.obfuscations import ANY_LANGUAGE, ENGLISH_ONLY, ORDERS_EN, ORDERS_ZH, hidden
 
 TRIGGERS = ("hard_short", "chat_trigger", "chat_security", "notinject", "role_prompt", "policy_doc", "lookalike")

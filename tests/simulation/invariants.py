@@ -239,6 +239,7 @@ def _value_after(mutation: Mutation, value: Any) -> Any:  # noqa: ANN401 - any J
     if isinstance(mutation, MergePatch):
         assert isinstance(mutation.patch, dict)
         return {**value, **mutation.patch}
+    assert isinstance(mutation, AddToSet)
     return [*(value or []), *[item for item in dict.fromkeys(mutation.items) if item not in (value or [])]]
 
 

@@ -12,12 +12,14 @@ from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
+from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.sessions import Sessions
@@ -109,8 +111,10 @@ class SimulatedReplica:
         self.lock_upkeep = LockUpkeep(way, self.time, mirror, self._complain, name, self.lock_requests.keeps)
         guards = parts.lock_guards(mirror, access, self.time)
         heads = Heads(tuning.cache_bytes)
-        self.commits = Commits(way, access, heads, self.time, request_ids, guards, mirror)
-        self.reads = Reads(way, access, self.time)
+        scopes = ReadScopes(mirrored, access)
+        lineages = Lineages(way, access, heads, scopes)
+        self.commits = Commits(way, access, heads, self.time, request_ids, guards, mirror, lineages, audit)
+        self.reads = Reads(way, access, self.time, scopes)
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))
         self.upkeep = Upkeep(

@@ -28,6 +28,7 @@ from kokuban.v1 import (
     policy_pb2,
     session_service_pb2,
     session_service_pb2_grpc,
+    trust_pb2,
     trust_service_pb2,
     trust_service_pb2_grpc,
 )
@@ -258,6 +259,7 @@ def commit_request(
     retry_of: str = "",
     preconditions: Sequence[tuple[str, entry_pb2.Precondition]] = (),
     fences: Sequence[lock_pb2.Fence] = (),
+    session: str = "",
 ) -> commit_pb2.CommitRequest:
     return commit_pb2.CommitRequest(
         board=board,
@@ -269,6 +271,20 @@ def commit_request(
         reason=reason,
         retry_of=retry_of,
         fences=fences,
+        session=session,
+    )
+
+
+def of_source(kind: str = "EXTERNAL", uri: str = "https://example.com/page", name: str = "") -> entry_pb2.Provenance:
+    """Give a provenance that names a source."""
+    declared = trust_pb2.DeclaredSource(kind=trust_pb2.SourceKind.Value(f"SOURCE_KIND_{kind}"), uri=uri, name=name)
+    return entry_pb2.Provenance(source=declared)
+
+
+def made_of(*states: tuple[str, commit_pb2.CommitResponse | entry_pb2.Entry]) -> entry_pb2.Provenance:
+    """Give a provenance that names states of the shared region's entries."""
+    return entry_pb2.Provenance(
+        derived_from=[entry_pb2.EntryAt(key=key(path), at=state.revision) for path, state in states]
     )
 
 
@@ -459,9 +475,10 @@ class Agent:
         administrators: Sequence[str] | None = None,
         board: str = "main",
         reason: str = "",
+        tools: Sequence[policy_pb2.ToolRule] = (),
     ) -> admin_service_pb2.SetPolicyResponse:
         """Lay down a policy, as an operator."""
-        policy = policy_pb2.Policy(rules=rules)
+        policy = policy_pb2.Policy(rules=rules, tools=tools)
         if administrators is not None:
             policy.administrators.subjects.extend(administrators)
         request = admin_service_pb2.SetPolicyRequest(board=board, policy=policy, replaces=replaces, reason=reason)
@@ -473,6 +490,38 @@ class Agent:
         answer: admin_service_pb2.ExplainAccessResponse = await self.admin.ExplainAccess(
             request, metadata=self.metadata
         )
+        return answer
+
+    async def asked(
+        self, path: str, floor: str = "EXTERNAL", session: str = "", region: str = REGION
+    ) -> entry_pb2.Entry:
+        """Read an entry with a floor, in a session's read scope."""
+        request = board_service_pb2.GetEntryRequest(
+            board="main",
+            key=key(path, region),
+            floor=trust_pb2.TrustLevel.Value(f"TRUST_LEVEL_{floor}"),
+            session=session,
+        )
+        answer: board_service_pb2.GetEntryResponse = await self.board.GetEntry(request, metadata=self.metadata)
+        return answer.entry
+
+    async def endorse(
+        self,
+        path: str,
+        state: commit_pb2.CommitResponse | entry_pb2.Entry,
+        level: str = "USER",
+        reason: str = "read it",
+        region: str = REGION,
+        **more: Any,  # noqa: ANN401 - any field of the request
+    ) -> trust_service_pb2.EndorseResponse:
+        request = trust_service_pb2.EndorseRequest(
+            **{"board": "main", "request_id": new_id(), **more},
+            key=key(path, region),
+            at=state.revision,
+            trust=trust_pb2.TrustLevel.Value(f"TRUST_LEVEL_{level}"),
+            reason=reason,
+        )
+        answer: trust_service_pb2.EndorseResponse = await self.trust.Endorse(request, metadata=self.metadata)
         return answer
 
     async def json(self, path: str, region: str = REGION) -> str:
@@ -616,7 +665,7 @@ class Agent:
     ) -> board_service_pb2.CheckCurrentResponse:
         request = board_service_pb2.CheckCurrentRequest(
             board="main",
-            entries=[board_service_pb2.EntryAt(key=named, at=revision) for named, revision in entries],
+            entries=[entry_pb2.EntryAt(key=named, at=revision) for named, revision in entries],
             fences=fences,
         )
         answer: board_service_pb2.CheckCurrentResponse = await self.board.CheckCurrent(request, metadata=self.metadata)

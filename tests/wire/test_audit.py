@@ -132,9 +132,7 @@ async def test_SC_19_each_read_of_another_agents_private_memory_is_recorded_befo
         board_service_pb2.ListRevisionsRequest(board=board, key=named), metadata=boss.metadata
     )
     await boss.board.CheckCurrent(
-        board_service_pb2.CheckCurrentRequest(
-            board=board, entries=[board_service_pb2.EntryAt(key=named, at=made.revision)]
-        ),
+        board_service_pb2.CheckCurrentRequest(board=board, entries=[entry_pb2.EntryAt(key=named, at=made.revision)]),
         metadata=boss.metadata,
     )
     watch = boss.board.Watch(
@@ -273,9 +271,7 @@ def private_attempts(agent: Agent, epoch: str = "0" * 16) -> dict[str, Callable[
         "BoardService.CheckCurrent": lambda: agent.board.CheckCurrent(
             board_service_pb2.CheckCurrentRequest(
                 board="main",
-                entries=[
-                    board_service_pb2.EntryAt(key=key("note", private), at=entry_pb2.Revision(number=1, epoch=epoch))
-                ],
+                entries=[entry_pb2.EntryAt(key=key("note", private), at=entry_pb2.Revision(number=1, epoch=epoch))],
             ),
             metadata=meta,
         ),

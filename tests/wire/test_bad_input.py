@@ -20,6 +20,7 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    trust_pb2,
     trust_service_pb2,
 )
 from kokuban_server.core import limits, names
@@ -70,11 +71,21 @@ def fence(lock_id: str = NAME) -> lock_pb2.Fence:
     return lock_pb2.Fence(lock_id=lock_id, revision=1, epoch=FOREIGN)
 
 
+def full_provenance() -> entry_pb2.Provenance:
+    """A provenance with every field in it."""
+    source = trust_pb2.DeclaredSource(
+        kind=trust_pb2.SOURCE_KIND_TOOL, uri="https://x.example", name="search", content_sha256="ab" * 32
+    )
+    source.fetch_time.FromMilliseconds(1)
+    return entry_pb2.Provenance(source=source, derived_from=[entry_pb2.EntryAt(key=key("d"), at=TRUE_AT.at)])
+
+
 def full_commit() -> commit_pb2.CommitRequest:
     """A commit with every field and every kind of mutation in it."""
     whole = commit_pb2.Put(key=key("p"), precondition=absent(), value=entry_pb2.Value(text="x"), metadata={"a": "b"})
     whole.update_mask.paths.append("*")
     whole.ttl.seconds = 10
+    whole.provenance.CopyFrom(full_provenance())
     binary = entry_pb2.Value(binary=entry_pb2.BinaryValue(data=b"x", media_type="image/png"))
     return commit_pb2.CommitRequest(
         board="main",
@@ -94,7 +105,11 @@ def full_commit() -> commit_pb2.CommitRequest:
         reason="why",
         retry_of=new_id(),
         fences=[fence()],
+        session=NAME,
     )
+
+
+_TRUSTING: dict[str, Any] = {"floor": trust_pb2.TRUST_LEVEL_EXTERNAL, "session": NAME}
 
 
 def fresh(name: str = "strong") -> entry_pb2.ReadConsistency:
@@ -105,10 +120,10 @@ FULL: dict[str, Callable[[], Message]] = {
     BOARD + "Commit": full_commit,
     BOARD + "CommitStream": lambda: commit_pb2.CommitStreamRequest(commit=full_commit()),
     BOARD + "GetEntry": lambda: board_service_pb2.GetEntryRequest(
-        board="main", key=key("e"), consistency=fresh("at_least")
+        board="main", key=key("e"), consistency=fresh("at_least"), **_TRUSTING
     ),
     BOARD + "BatchGetEntries": lambda: board_service_pb2.BatchGetEntriesRequest(
-        board="main", keys=[key("e"), key("f")], consistency=fresh("snapshot")
+        board="main", keys=[key("e"), key("f")], consistency=fresh("snapshot"), **_TRUSTING
     ),
     BOARD + "ListEntries": lambda: board_service_pb2.ListEntriesRequest(
         board="main",
@@ -117,18 +132,20 @@ FULL: dict[str, Callable[[], Message]] = {
         page_size=1,
         page_token="x",  # noqa: S106 - no password
         consistency=fresh("at_least"),
+        **_TRUSTING,
     ),
     BOARD + "ListRevisions": lambda: board_service_pb2.ListRevisionsRequest(
         board="main",
         key=key("e"),
         page_size=1,
         page_token="x",  # noqa: S106 - no password
+        **_TRUSTING,
     ),
     BOARD + "Watch": lambda: board_service_pb2.WatchRequest(
         board="main", targets=[board_service_pb2.WatchTarget(region=REGION, path="e")], after=TOKEN
     ),
     BOARD + "CheckCurrent": lambda: board_service_pb2.CheckCurrentRequest(
-        board="main", entries=[board_service_pb2.EntryAt(key=key("e"), at=TRUE_AT.at)], fences=[fence()]
+        board="main", entries=[entry_pb2.EntryAt(key=key("e"), at=TRUE_AT.at)], fences=[fence()]
     ),
     SESSIONS + "OpenSession": lambda: session_service_pb2.OpenSessionRequest(
         board="main", request_id=new_id(), ttl=lasting(10), label="label"
@@ -183,8 +200,12 @@ FULL: dict[str, Callable[[], Message]] = {
                     history_revisions_max=5,
                     history_age_max=lasting(60),
                     default_ttl=lasting(60),
+                    read_floor=trust_pb2.TRUST_LEVEL_USER,
+                    taint_mode=policy_pb2.TAINT_MODE_ENFORCE,
+                    allows_lowering=True,
                 )
             ],
+            tools=[policy_pb2.ToolRule(name="search", trust=trust_pb2.TRUST_LEVEL_AGENT)],
             administrators=policy_pb2.Subjects(subjects=["anyone"]),
         ),
         replaces=1,
@@ -206,10 +227,19 @@ FULL: dict[str, Callable[[], Message]] = {
         page_token="x",  # noqa: S106 - no password
     ),
     ADMIN + "VerifyAudit": lambda: audit_pb2.VerifyAuditRequest(anchor_hash="0" * 64),
+    TRUST + "Endorse": lambda: trust_service_pb2.EndorseRequest(
+        board="main",
+        key=key("e"),
+        at=TRUE_AT.at,
+        trust=trust_pb2.TRUST_LEVEL_USER,
+        reason="why",
+        request_id=new_id(),
+        fences=[fence()],
+    ),
     TRUST + "ScreenText": lambda: trust_service_pb2.ScreenTextRequest(
         board="main",
         text="text",
-        source=trust_service_pb2.DeclaredSource(kind=trust_service_pb2.SOURCE_KIND_EXTERNAL, uri="https://x.example"),
+        source=trust_pb2.DeclaredSource(kind=trust_pb2.SOURCE_KIND_EXTERNAL, uri="https://x.example"),
         show_views=True,
     ),
 }
@@ -544,8 +574,10 @@ def _all(*changes: Callable[[Any], None]) -> Callable[[Any], None]:
 def _alone(message: Any) -> None:  # noqa: ANN401 - any message, or any field of one
     """Leave the put alone: what is judged last is not hidden by foreign revisions beside it."""
     del message.mutations[1:]
+    message.mutations[0].put.ClearField("provenance")
     del message.preconditions[:]
     del message.fences[:]
+    message.session = ""
 
 
 def _raw(path: str, raw: bytes) -> Callable[[Any], None]:

@@ -14,12 +14,16 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, error_reason_pb2
 from kokuban_server.app.access import Access
+from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
+from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
+from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.store_time import StoreTime
@@ -455,9 +459,12 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     time = StoreTime(store, clock)
     boards = Boards(store)
     access = Access(store, boards, clock, frozenset({"main"}))
-    mirror, ids = LockMirror(store), RequestIds(time, b"key")
-    commits = Commits(store, access, Heads(2**20), time, ids, LockGuards(mirror, access, time), mirror)
-    reads, watches, gate = Reads(store, access, time), Watches(store, access, time), Gate(store, access, time)
+    mirror, ids, heads = LockMirror(store), RequestIds(time, b"key"), Heads(2**20)
+    scopes = ReadScopes(MirroredStore(store, mirror), access)
+    lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None)
+    guards = LockGuards(mirror, access, time)
+    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit)
+    reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
     service = BoardService(commits, reads, watches, gate, time, ids, store.epoch)
     taken = 0
 

@@ -15,11 +15,13 @@ from kokuban.v1 import (
     audit_pb2,
     board_service_pb2,
     commit_pb2,
+    entry_pb2,
     error_reason_pb2,
     lock_pb2,
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    trust_pb2,
     trust_service_pb2,
 )
 from kokuban_server.wire.rules import RULES
@@ -105,6 +107,14 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
         "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
         "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
+        "TrustService.Endorse": trust_service_pb2.EndorseRequest(
+            board=board,
+            request_id=new_id(),
+            key=key("a", region),
+            at=entry_pb2.Revision(number=1, epoch="0" * 16),
+            trust=trust_pb2.TRUST_LEVEL_USER,
+            reason="try",
+        ),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
     }
 

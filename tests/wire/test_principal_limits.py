@@ -38,6 +38,7 @@ LIMITED = {
     "LockService.BreakLock",
     "AdminService.CreateBoard",
     "AdminService.SetPolicy",
+    "TrustService.Endorse",
 }
 """What counts as a write. Releases, ends of sessions and renewals do not: they make room, or must not be late."""
 

@@ -12,6 +12,7 @@ import grpc
 import psutil
 import pytest
 
+from kokuban.v1 import trust_pb2
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_server.core import limits
 from kokuban_server.core.screening.rules import RULES_VERSION
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_server.app.screenings import Screenings
-    from kokuban_server.core.screening.screening import Screening, Source
+    from kokuban_server.core.screening.screening import Screening
+    from kokuban_server.core.trust import Source
     from tests.wire.conftest import Running, ServerProcess, Started
 
 
@@ -58,12 +60,12 @@ async def test_nothing_is_told_of_a_text_without_anything(agent: Agent) -> None:
 
 async def test_the_declared_source_bounds_what_is_proposed(agent: Agent) -> None:
     for kind, verdict in (
-        (pb.SOURCE_KIND_AGENT, pb.SCREENING_VERDICT_ADMIT),
-        (pb.SOURCE_KIND_USER, pb.SCREENING_VERDICT_ADMIT),
-        (pb.SOURCE_KIND_TOOL, pb.SCREENING_VERDICT_ADMIT_AS_DATA),
-        (pb.SOURCE_KIND_EXTERNAL, pb.SCREENING_VERDICT_ADMIT_AS_DATA),
+        (trust_pb2.SOURCE_KIND_AGENT, pb.SCREENING_VERDICT_ADMIT),
+        (trust_pb2.SOURCE_KIND_USER, pb.SCREENING_VERDICT_ADMIT),
+        (trust_pb2.SOURCE_KIND_TOOL, pb.SCREENING_VERDICT_ADMIT_AS_DATA),
+        (trust_pb2.SOURCE_KIND_EXTERNAL, pb.SCREENING_VERDICT_ADMIT_AS_DATA),
     ):
-        source = pb.DeclaredSource(kind=kind, uri="https://ci.example/7")
+        source = trust_pb2.DeclaredSource(kind=kind, uri="https://ci.example/7")
         assert (await agent.screen("The build is green.", source=source)).verdict == verdict
 
 

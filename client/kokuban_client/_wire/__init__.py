@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from google.protobuf import duration_pb2, field_mask_pb2, timestamp_pb2
 
@@ -17,8 +17,10 @@ from kokuban.v1 import (
     entry_pb2,
     error_reason_pb2,
     lock_pb2,
+    trust_pb2,
 )
 from kokuban_client import types
+from kokuban_client._wire import labels
 from kokuban_client.errors import Deadlock, KokubanError, error_for
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ CommitResponse: TypeAlias = commit_pb2.CommitResponse
 GetEntryResponse: TypeAlias = board_service_pb2.GetEntryResponse
 ListEntriesResponse: TypeAlias = board_service_pb2.ListEntriesResponse
 ReadConsistency: TypeAlias = entry_pb2.ReadConsistency
+Provenance: TypeAlias = entry_pb2.Provenance
 WatchRequest: TypeAlias = board_service_pb2.WatchRequest
 WatchResponse: TypeAlias = board_service_pb2.WatchResponse
 
@@ -76,7 +79,7 @@ def precondition(
     return entry_pb2.Precondition(unconditional=True)
 
 
-def value_message(content: types.Content) -> entry_pb2.Value:
+def value_message(content: types.PlainContent) -> entry_pb2.Value:
     """Give a value as it travels; raises ValueError for text that is not valid Unicode."""
     match content:
         case types.Text():
@@ -107,6 +110,7 @@ def put(
     ttl: float | timedelta | None = None,
     expire_time: datetime | None = None,
     mask: Sequence[str] | None = None,
+    provenance: Provenance | None = None,
 ) -> Mutation:
     """Give a put; raises TypeError or ValueError for what the wire could not say.
 
@@ -123,6 +127,7 @@ def put(
             ttl=None if ttl is None else duration(ttl, "ttl"),
             expire_time=None if expire_time is None else _timestamp(expire_time),
             update_mask=None if mask is None else field_mask_pb2.FieldMask(paths=mask),
+            provenance=provenance,
         )
     )
 
@@ -161,23 +166,29 @@ def increment(region: str, path: str, by: int) -> Mutation:
     return commit_pb2.Mutation(increment=commit_pb2.Increment(key=entry_key(region, path), by=by))
 
 
-def append_to_list(region: str, path: str, items: Iterable[object]) -> Mutation:
+def append_to_list(region: str, path: str, items: Iterable[object], provenance: Provenance | None = None) -> Mutation:
     """Give an append to a list."""
     return commit_pb2.Mutation(
-        append_to_list=commit_pb2.AppendToList(key=entry_key(region, path), items=_json_items(items))
+        append_to_list=commit_pb2.AppendToList(
+            key=entry_key(region, path), items=_json_items(items), provenance=provenance
+        )
     )
 
 
-def add_to_set(region: str, path: str, items: Iterable[object]) -> Mutation:
+def add_to_set(region: str, path: str, items: Iterable[object], provenance: Provenance | None = None) -> Mutation:
     """Give an addition to a set."""
-    return commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=entry_key(region, path), items=_json_items(items)))
+    return commit_pb2.Mutation(
+        add_to_set=commit_pb2.AddToSet(key=entry_key(region, path), items=_json_items(items), provenance=provenance)
+    )
 
 
-def merge_patch(region: str, path: str, patch: object, at: types.Revision) -> Mutation:
+def merge_patch(
+    region: str, path: str, patch: object, at: types.Revision, provenance: Provenance | None = None
+) -> Mutation:
     """Give a JSON merge patch."""
     return commit_pb2.Mutation(
         merge_patch=commit_pb2.MergePatch(
-            key=entry_key(region, path), precondition=precondition(at=at), patch=_json(patch)
+            key=entry_key(region, path), precondition=precondition(at=at), patch=_json(patch), provenance=provenance
         )
     )
 
@@ -208,6 +219,7 @@ def commit_request(
     reason: str = "",
     retry_of: str = "",
     fences: Sequence[types.Fence] = (),
+    session: str = "",
 ) -> CommitRequest:
     """Give a commit."""
     return commit_pb2.CommitRequest(
@@ -218,6 +230,7 @@ def commit_request(
         reason=reason,
         retry_of=retry_of,
         fences=map(fence_message, fences),
+        session=session,
     )
 
 
@@ -248,20 +261,45 @@ def consistency_message(consistency: types.Consistency, carried: str) -> entry_p
     raise TypeError(f"not a consistency: {consistency!r}")
 
 
+class Trusting(NamedTuple):
+    """How much trust a reader wants, and in whose read scope it reads."""
+
+    floor: types.Trust | None = None
+    session: str = ""
+
+    @property
+    def level(self) -> trust_pb2.TrustLevel.ValueType:
+        """The floor as it travels."""
+        return trust_pb2.TRUST_LEVEL_UNSPECIFIED if self.floor is None else labels.trust_number(self.floor)
+
+
 def get_request(
-    board: str, region: str, path: str, consistency: entry_pb2.ReadConsistency
+    board: str, region: str, path: str, consistency: entry_pb2.ReadConsistency, trusting: Trusting
 ) -> board_service_pb2.GetEntryRequest:
     """Give a read of one entry."""
-    return board_service_pb2.GetEntryRequest(board=board, key=entry_key(region, path), consistency=consistency)
+    return board_service_pb2.GetEntryRequest(
+        board=board,
+        key=entry_key(region, path),
+        consistency=consistency,
+        floor=trusting.level,
+        session=trusting.session,
+    )
 
 
 def batch_get_request(
-    board: str, keys: Iterable[types.EntryKey | tuple[str, str]], consistency: entry_pb2.ReadConsistency
+    board: str,
+    keys: Iterable[types.EntryKey | tuple[str, str]],
+    consistency: entry_pb2.ReadConsistency,
+    trusting: Trusting,
 ) -> board_service_pb2.BatchGetEntriesRequest:
     """Give a read of several entries."""
     named = ((key.region, key.path) if isinstance(key, types.EntryKey) else key for key in keys)
     return board_service_pb2.BatchGetEntriesRequest(
-        board=board, keys=[entry_key(region, path) for region, path in named], consistency=consistency
+        board=board,
+        keys=[entry_key(region, path) for region, path in named],
+        consistency=consistency,
+        floor=trusting.level,
+        session=trusting.session,
     )
 
 
@@ -274,6 +312,7 @@ def list_request(
     page_token: str,
     consistency: entry_pb2.ReadConsistency,
     omit_values: bool,
+    trusting: Trusting,
 ) -> board_service_pb2.ListEntriesRequest:
     """Give a read of one page of entries."""
     return board_service_pb2.ListEntriesRequest(
@@ -284,15 +323,22 @@ def list_request(
         page_token=page_token,
         consistency=consistency,
         omit_values=omit_values,
+        floor=trusting.level,
+        session=trusting.session,
     )
 
 
 def revisions_request(
-    board: str, region: str, path: str, *, page_size: int, page_token: str
+    board: str, region: str, path: str, *, page_size: int, page_token: str, trusting: Trusting
 ) -> board_service_pb2.ListRevisionsRequest:
     """Give a read of one page of an entry's history."""
     return board_service_pb2.ListRevisionsRequest(
-        board=board, key=entry_key(region, path), page_size=page_size, page_token=page_token
+        board=board,
+        key=entry_key(region, path),
+        page_size=page_size,
+        page_token=page_token,
+        floor=trusting.level,
+        session=trusting.session,
     )
 
 
@@ -335,7 +381,14 @@ def time(message: timestamp_pb2.Timestamp) -> datetime:
 
 
 def content(message: entry_pb2.Value) -> types.Content | None:
-    """Give a value's content, or None if it has no form."""
+    """Give a value's content, or None if it has no form that this library knows."""
+    if message.WhichOneof("form") == "external":
+        inner = _plain(message.external)
+        return None if inner is None else labels.external(message.external, inner)
+    return _plain(message)
+
+
+def _plain(message: entry_pb2.Value | entry_pb2.ExternalValue) -> types.PlainContent | None:
     match message.WhichOneof("form"):
         case "text":
             return types.Text(message.text)
@@ -367,6 +420,8 @@ def entry(message: entry_pb2.Entry, token: str = "") -> types.Entry:
         author=message.author,
         metadata=dict(message.metadata),
         token=token,
+        label=labels.label(message.label) if message.HasField("label") else None,
+        withheld=message.withheld,
     )
 
 
@@ -400,7 +455,9 @@ def commit_result(message: CommitResponse, request_id: str) -> types.CommitResul
         replayed=message.replayed,
         request_id=request_id,
         results=tuple(
-            types.MutationResult(one.sequence, content(one.value) if one.HasField("value") else None)
+            types.MutationResult(
+                one.sequence, content(one.value) if one.HasField("value") else None, labels.trust_level(one.trust)
+            )
             for one in message.results
         ),
     )
@@ -419,6 +476,7 @@ def written(result: types.CommitResult, region: str, path: str, sent: types.Cont
         replayed=result.replayed,
         request_id=result.request_id,
         token=result.token,
+        trust=only.trust,
     )
 
 

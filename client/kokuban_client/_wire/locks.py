@@ -175,9 +175,7 @@ def check_current_request(
     return board_service_pb2.CheckCurrentRequest(
         board=board,
         entries=[
-            board_service_pb2.EntryAt(
-                key=entry_key(region, path), at=entry_pb2.Revision(number=at.number, epoch=at.epoch)
-            )
+            entry_pb2.EntryAt(key=entry_key(region, path), at=entry_pb2.Revision(number=at.number, epoch=at.epoch))
             for region, path, at in entries
         ],
         fences=map(fence_message, fences),

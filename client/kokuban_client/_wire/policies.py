@@ -11,6 +11,7 @@ from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import policy_pb2 as pb
 from kokuban_client import types
 from kokuban_client._wire import duration, time
+from kokuban_client._wire.labels import trust_level, trust_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,12 @@ _LOCKS = {
     types.LockRequirement.OFF: pb.LOCK_REQUIREMENT_OFF,
 }
 _LOCK_OF = {number: requirement for requirement, number in _LOCKS.items()}
+_TAINTS = {
+    types.TaintMode.OFF: pb.TAINT_MODE_OFF,
+    types.TaintMode.TRACK: pb.TAINT_MODE_TRACK,
+    types.TaintMode.ENFORCE: pb.TAINT_MODE_ENFORCE,
+}
+_TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
 _VERBS = {types.Verb.READ: pb.VERB_READ, types.Verb.WRITE: pb.VERB_WRITE, types.Verb.LOCK: pb.VERB_LOCK}
 _DECISION_OF = {
     pb.ACCESS_DECISION_ALLOWED: types.Decision.ALLOWED,
@@ -101,6 +108,7 @@ def policy_message(policy: types.Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_rule_message, policy.rules))
     if policy.administrators is not None:
         message.administrators.CopyFrom(_subjects_message(policy.administrators))
+    message.tools.extend(pb.ToolRule(name=name, trust=trust_number(trust)) for name, trust in policy.tools.items())
     return message
 
 
@@ -111,7 +119,12 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         history_revisions_max=rule.history_revisions_max,
         history_age_max=_duration(rule.history_age_max_s, "history_age_max_s"),
         default_ttl=_duration(rule.default_ttl_s, "default_ttl_s"),
+        allows_lowering=rule.allows_lowering,
     )
+    if rule.read_floor is not None:
+        message.read_floor = trust_number(rule.read_floor)
+    if rule.taint_mode is not None:
+        message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
     for field, subjects in (
         (message.readers, rule.readers),
         (message.writers, rule.writers),
@@ -137,7 +150,8 @@ def _duration(seconds: float | None, name: str) -> duration_pb2.Duration | None:
 def policy(message: pb.Policy) -> types.Policy:
     """Give a policy."""
     administrators = tuple(message.administrators.subjects) if message.HasField("administrators") else None
-    return types.Policy(tuple(map(_rule, message.rules)), administrators)
+    tools = {tool.name: trust_level(tool.trust) for tool in message.tools}
+    return types.Policy(tuple(map(_rule, message.rules)), administrators, tools)
 
 
 def _rule(message: pb.RegionRule) -> types.RegionRule:
@@ -152,6 +166,9 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         message.history_revisions_max if has("history_revisions_max") else None,
         message.history_age_max.ToMilliseconds() / 1000 if has("history_age_max") else None,
         message.default_ttl.ToMilliseconds() / 1000 if has("default_ttl") else None,
+        trust_level(message.read_floor) if message.read_floor else None,
+        _TAINT_OF.get(message.taint_mode),
+        message.allows_lowering if has("allows_lowering") else None,
     )
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kokuban.v1 import entry_pb2, trust_service_pb2_grpc
 from kokuban.v1 import trust_service_pb2 as pb
-from kokuban.v1 import trust_service_pb2_grpc
 from kokuban_client import types
+from kokuban_client._wire import entry_key, fence_message
+from kokuban_client._wire.labels import source_message, trust_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TrustServiceStub = trust_service_pb2_grpc.TrustServiceStub
 
-_KINDS = {
-    types.SourceKind.AGENT: pb.SOURCE_KIND_AGENT,
-    types.SourceKind.USER: pb.SOURCE_KIND_USER,
-    types.SourceKind.TOOL: pb.SOURCE_KIND_TOOL,
-    types.SourceKind.EXTERNAL: pb.SOURCE_KIND_EXTERNAL,
-}
 _VERDICT_OF = {
     pb.SCREENING_VERDICT_ADMIT: types.ScreeningVerdict.ADMIT,
     pb.SCREENING_VERDICT_ADMIT_AS_DATA: types.ScreeningVerdict.ADMIT_AS_DATA,
@@ -34,8 +35,31 @@ def screen_request(
         if uri:
             raise ValueError("a source with a URI has a kind: say which")
         return pb.ScreenTextRequest(board=board, text=text, show_views=show_views)
-    declared = pb.DeclaredSource(kind=_KINDS[types.SourceKind(source)], uri=uri)
+    declared = source_message(types.Source(source, uri))
     return pb.ScreenTextRequest(board=board, text=text, source=declared, show_views=show_views)
+
+
+def endorse_request(
+    board: str,
+    request_id: str,
+    region: str,
+    path: str,
+    *,
+    at: types.Revision,
+    trust: types.Trust,
+    reason: str,
+    fences: Iterable[types.Fence],
+) -> pb.EndorseRequest:
+    """Give a request for more trust in an entry."""
+    return pb.EndorseRequest(
+        board=board,
+        request_id=request_id,
+        key=entry_key(region, path),
+        at=entry_pb2.Revision(number=at.number, epoch=at.epoch),
+        trust=trust_number(trust),
+        reason=reason,
+        fences=map(fence_message, fences),
+    )
 
 
 def screening(message: pb.ScreenTextResponse) -> types.Screening:

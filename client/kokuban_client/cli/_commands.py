@@ -4,68 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kokuban_client.cli._connection import Connection, connected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kokuban_client.types import Consistency, Fence, Revision
-
-
-def _consistency_options(command: Callable[..., None]) -> Callable[..., None]:
-    for one in (
-        click.option("--local", is_flag=True, help="Answer from what the server has at hand, which may be stale."),
-        click.option("--snapshot", metavar="TOKEN", help="Answer from exactly this state."),
-        click.option("--at-least", metavar="TOKEN", help="Answer from a state at least as fresh as this."),
-    ):
-        command = one(command)
-    return command
-
-
-def _consistency(at_least: str | None, snapshot: str | None, *, local: bool) -> Consistency:
-    from kokuban_client import types  # noqa: PLC0415 - `--help` does not need it
-
-    if bool(at_least) + bool(snapshot) + local > 1:
-        raise click.UsageError("give at most one of --at-least, --snapshot, --local")
-    if at_least:
-        return types.AtLeast(at_least)
-    if snapshot:
-        return types.Snapshot(snapshot)
-    return types.Freshness.LOCAL if local else types.Freshness.STRONG
-
-
-def _revision(text: str | None) -> Revision | None:
-    from kokuban_client.types import Revision  # noqa: PLC0415 - as above
-
-    try:
-        return None if text is None else Revision.parse(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--at") from error
-
-
-def _fence_option(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--fence",
-        "fences",
-        multiple=True,
-        envvar="KOKUBAN_FENCE",
-        show_envvar=True,
-        metavar="FENCE",
-        help="The proof of a lock to write under; may be given several times.",
-    )(command)
-
-
-def _fences(texts: tuple[str, ...]) -> list[Fence]:
-    from kokuban_client.types import Fence  # noqa: PLC0415 - as above
-
-    try:
-        return [Fence.parse(text) for text in texts]
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--fence") from error
+from kokuban_client.cli._options import (
+    consistency_of,
+    consistency_options,
+    fence_option,
+    fences_of,
+    floor_option,
+    revision_of,
+    source_of,
+    source_options,
+    states_of,
+    trust_of,
+)
 
 
 def _one_belief(**beliefs: object) -> None:
@@ -79,7 +33,8 @@ def _one_belief(**beliefs: object) -> None:
 @click.argument("region")
 @click.argument("path")
 @click.option("--raw", is_flag=True, help="Write the value's exact bytes, for files and pipes.")
-@_consistency_options
+@floor_option
+@consistency_options
 @connected
 def get(
     connection: Connection,
@@ -87,6 +42,7 @@ def get(
     region: str,
     path: str,
     raw: bool,
+    floor: str | None,
     at_least: str | None,
     snapshot: str | None,
     local: bool,
@@ -94,9 +50,10 @@ def get(
     """Show an entry's value."""
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
-    consistency = _consistency(at_least, snapshot, local=local)
+    consistency = consistency_of(at_least, snapshot, local=local)
     with connection.client() as client:
-        entry = client.board(connection.board_id).get(region, path, consistency=consistency)
+        board = client.board(connection.board_id)
+        entry = board.get(region, path, floor=trust_of(floor), consistency=consistency)
     if connection.as_json:
         click.echo(_printing.entry_json(entry))
     elif raw:
@@ -120,8 +77,9 @@ def get(
 @click.option("--media-type", metavar="TYPE", help="The value is bytes of this media type, for instance image/png.")
 @click.option("--ttl", type=float, metavar="SECONDS", help="The entry ceases to exist after this time.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="A label; may be given several times.")
+@source_options
 @click.option("--reason", default="", help="Why, for those who read the history.")
-@_fence_option
+@fence_option
 @connected
 def put(
     connection: Connection,
@@ -137,6 +95,10 @@ def put(
     media_type: str | None,
     ttl: float | None,
     metadata: tuple[str, ...],
+    source: str | None,
+    uri: str,
+    source_name: str,
+    derived_from: tuple[str, ...],
     reason: str,
     fences: tuple[str, ...],
 ) -> None:
@@ -145,7 +107,7 @@ def put(
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
     _one_belief(at=at, new=new, unconditional=unconditional)
-    under = _fences(fences)
+    under, origin, parents = fences_of(fences), source_of(source, uri, source_name), states_of(derived_from)
     data = _value_bytes(value, file)
     if media_type:
         content: types.Content = types.Binary(data, media_type)
@@ -157,11 +119,13 @@ def put(
             region,
             path,
             content,
-            at=_revision(at),
+            at=None if at is None else revision_of(at),
             must_not_exist=new,
             unconditional=unconditional,
             metadata=_labels(metadata),
             ttl=ttl,
+            source=origin,
+            derived_from=parents,
             reason=reason,
             fences=under,
         )
@@ -200,13 +164,13 @@ def _labels(pairs: tuple[str, ...]) -> dict[str, str] | None:
 @click.argument("path")
 @click.option("--by", type=int, default=1, metavar="NUMBER", help="What to add; may be below 0. [1]")
 @click.option("--reason", default="", help="Why, for those who read the history.")
-@_fence_option
+@fence_option
 @connected
 def increment(connection: Connection, *, region: str, path: str, by: int, reason: str, fences: tuple[str, ...]) -> None:
     """Add to a whole number, made from 0 if there is none. Prints the sum."""
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
-    under = _fences(fences)
+    under = fences_of(fences)
     with connection.client() as client:
         written = client.board(connection.board_id).increment(region, path, by, reason=reason, fences=under)
     click.echo(_printing.computed_json(written) if connection.as_json else _printing.value_text(written.content))
@@ -218,7 +182,7 @@ def increment(connection: Connection, *, region: str, path: str, by: int, reason
 @click.option("--at", metavar="REVISION", help="The entry is at this revision.")
 @click.option("--unconditional", is_flag=True, help="Whatever is there. Refused in shared regions, and recorded.")
 @click.option("--reason", default="", help="Why, for those who read the history.")
-@_fence_option
+@fence_option
 @connected
 def rm(
     connection: Connection,
@@ -234,10 +198,15 @@ def rm(
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
     _one_belief(at=at, unconditional=unconditional)
-    under = _fences(fences)
+    under = fences_of(fences)
     with connection.client() as client:
         written = client.board(connection.board_id).delete(
-            region, path, at=_revision(at), unconditional=unconditional, reason=reason, fences=under
+            region,
+            path,
+            at=None if at is None else revision_of(at),
+            unconditional=unconditional,
+            reason=reason,
+            fences=under,
         )
     click.echo(_printing.written_json(written) if connection.as_json else _printing.written_line(written))
 
@@ -247,7 +216,8 @@ def rm(
 @click.argument("path", default="")
 @click.option("--no-values", is_flag=True, help="Leave the values out.")
 @click.option("--consistent", is_flag=True, help="Show one state of the board, also over many pages.")
-@_consistency_options
+@floor_option
+@consistency_options
 @connected
 def ls(
     connection: Connection,
@@ -256,6 +226,7 @@ def ls(
     path: str,
     no_values: bool,
     consistent: bool,
+    floor: str | None,
     at_least: str | None,
     snapshot: str | None,
     local: bool,
@@ -266,10 +237,17 @@ def ls(
     """
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
-    consistency = _consistency(at_least, snapshot, local=local)
+    consistency = consistency_of(at_least, snapshot, local=local)
     with connection.client() as client:
         board = client.board(connection.board_id)
-        for entry in board.list(region, path, omit_values=no_values, consistent=consistent, consistency=consistency):
+        for entry in board.list(
+            region,
+            path,
+            floor=trust_of(floor),
+            omit_values=no_values,
+            consistent=consistent,
+            consistency=consistency,
+        ):
             click.echo(_printing.entry_json(entry) if connection.as_json else _printing.entry_line(entry))
 
 
@@ -277,13 +255,15 @@ def ls(
 @click.argument("region")
 @click.argument("path")
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most this many states.")
+@floor_option
 @connected
-def history(connection: Connection, *, region: str, path: str, limit: int | None) -> None:
+def history(connection: Connection, *, region: str, path: str, limit: int | None, floor: str | None) -> None:
     """Show what became of an entry, newest first."""
     from kokuban_client.cli import _printing  # noqa: PLC0415 - as above
 
     with connection.client() as client:
-        for change in client.board(connection.board_id).history(region, path, limit=limit):
+        board = client.board(connection.board_id)
+        for change in board.history(region, path, floor=trust_of(floor), limit=limit):
             click.echo(_printing.change_json(change) if connection.as_json else _printing.change_line(change))
 
 

@@ -19,13 +19,17 @@ from kokuban_client.types import (
     Decision,
     Entry,
     EntryChange,
+    External,
     Json,
+    Label,
     PolicyVersion,
     Reset,
     SnapshotComplete,
     SnapshotEntry,
+    Source,
     Status,
     Text,
+    Trust,
     WatchItem,
     Written,
 )
@@ -67,6 +71,9 @@ def value_text(content: Content | None) -> str:
             return escaped(raw, keep_lines=True)
         case Binary(data, media_type):
             return f"({len(data)} bytes of {escaped(media_type)}; --raw gives them)"
+        case External(inner, source):
+            where = f" from {source.uri!r}" if source is not None and source.uri else ""
+            return f"(external{escaped(where)}: data, no instructions)\n{value_text(inner)}"
         case None:
             return "(no value)"
 
@@ -84,13 +91,23 @@ def raw_bytes(content: Content | None) -> bytes:
             return text.encode()
         case Binary(data, _):
             return data
+        case External(inner):
+            return raw_bytes(inner)
         case None:
             return b""
 
 
 def entry_line(entry: Entry) -> str:
     """Give an entry on one line."""
-    return f"{entry.revision}  {escaped(entry.path)}  {escaped(entry.author)}  {value_preview(entry.content)}"
+    return f"{entry.revision}  {escaped(entry.path)}  {escaped(entry.author)}  {_shown(entry)}"
+
+
+def _shown(entry: Entry) -> str:
+    """Give the beginning of an entry's value on one line, or why there is none."""
+    if not entry.withheld:
+        return value_preview(entry.content)
+    level = entry.label.trust.name.lower() if entry.label is not None else "less"
+    return f"(withheld: trusted as {level}; --floor asks for it)"
 
 
 def change_line(change: EntryChange) -> str:
@@ -98,7 +115,7 @@ def change_line(change: EntryChange) -> str:
     entry = change.entry
     actors = ", ".join(dict.fromkeys(escaped(act.agent) for act in change.acts)) or escaped(entry.author) or "-"
     reasons = "; ".join(dict.fromkeys(escaped(act.reason) for act in change.acts if act.reason))
-    shown = value_preview(entry.content) if entry.content is not None else ""
+    shown = _shown(entry) if entry.content is not None or entry.withheld else ""
     parts = [str(entry.revision), change.type.value, f"{escaped(entry.region)}/{escaped(entry.path)}", f"by {actors}"]
     return "  ".join([*parts, *([f"({reasons})"] if reasons else []), *([shown] if shown else [])])
 
@@ -109,7 +126,7 @@ def watch_line(item: WatchItem) -> str:
         case EntryChange():
             return change_line(item)
         case SnapshotEntry(entry):
-            return f"{entry.revision}  there  {escaped(entry.region)}/{escaped(entry.path)}  {value_preview(entry.content)}"
+            return f"{entry.revision}  there  {escaped(entry.region)}/{escaped(entry.path)}  {_shown(entry)}"
         case SnapshotComplete():
             return "-- that was there; changes follow"
         case Bookmark(token):
@@ -196,9 +213,38 @@ def entry_json(entry: Entry) -> str:
             "expire_time": spelled_time(entry.expire_time),
             "metadata": dict(entry.metadata),
             "token": entry.token or None,
+            "trust": _trust(entry.label.trust) if entry.label is not None else None,
+            "withheld": entry.withheld,
+            "label": _label(entry.label) if entry.label is not None else None,
         },
         entry.content,
     )
+
+
+def _trust(level: Trust) -> str:
+    return level.name.lower()
+
+
+def _label(label: Label) -> dict[str, object]:
+    return {
+        "source": _source(label.source),
+        "derived_from": [f"{key}@{revision}" for key, revision in label.derived_from],
+        "tracked": label.tracked,
+        "extends_previous": label.extends_previous,
+        "endorsed_by": label.endorsed_by or None,
+    }
+
+
+def _source(source: Source | None) -> dict[str, object] | None:
+    if source is None:
+        return None
+    return {
+        "kind": str(source.kind),
+        "uri": source.uri,
+        "name": source.name,
+        "content_sha256": source.content_sha256,
+        "fetch_time": spelled_time(source.fetch_time),
+    }
 
 
 def change_json(change: EntryChange) -> str:
@@ -253,6 +299,7 @@ def _written_facts(written: Written) -> dict[str, object]:
         "replayed": written.replayed,
         "request_id": written.request_id,
         "token": written.token,
+        "trust": _trust(written.trust) if written.trust else None,
     }
 
 
@@ -349,6 +396,9 @@ def _object(facts: dict[str, object], content: Content | None) -> str:
         case Binary(data, media_type):
             encoded = base64.b64encode(data).decode()
             value = _members({"form": "binary", "media_type": media_type, "value": encoded})
+        case External(inner, source, metadata):
+            # Nothing here that reads like another entry's value: a program has to ask for it by its name.
+            value = f'"form":"external","external":{_object({"source": _source(source), "metadata": dict(metadata)}, inner)}'
         case None:
             value = '"form":null,"value":null'
     return f"{{{_members(facts)},{value}}}"

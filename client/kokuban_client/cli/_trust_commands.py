@@ -1,4 +1,4 @@
-"""The commands for texts that nobody vouches for."""
+"""The commands for how far texts may be believed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,41 @@ from pathlib import Path
 import click
 
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connected
-
-_KINDS = ("agent", "user", "tool", "external")
+from kokuban_client.cli._options import LEVELS, SOURCE_KINDS, fence_option, fences_of, revision_of
 
 
 @click.group()
 def trust() -> None:
-    """See what a text would do to an agent that takes it for instructions."""
+    """Say how far an entry is trusted; see what a text would do to an agent that takes it for instructions."""
+
+
+@trust.command()
+@click.argument("region")
+@click.argument("path")
+@click.option(
+    "--at", required=True, metavar="REVISION", help="The state that you have judged, as `get --json` shows it."
+)
+@click.option("--level", required=True, type=click.Choice(LEVELS[1:]), help="How far from now on.")
+@click.option("--reason", required=True, help="Why, for those who answer for it.")
+@fence_option
+@connected
+def endorse(
+    connection: Connection, *, region: str, path: str, at: str, level: str, reason: str, fences: tuple[str, ...]
+) -> None:
+    """Trust an entry more than its origin would. For supervisors and operators; audited. Prints the new revision."""
+    from kokuban_client.cli._printing import dump  # noqa: PLC0415 - `--help` does not need it
+    from kokuban_client.types import Trust  # noqa: PLC0415 - as above
+
+    state, under = revision_of(at), fences_of(fences)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        made = board.endorse(region, path, at=state, trust=Trust[level.upper()], reason=reason, fences=under)
+    click.echo(dump({"revision": str(made)}) if connection.as_json else str(made))
 
 
 @trust.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--source", type=click.Choice(_KINDS), help="Where the text comes from.")
+@click.option("--source", type=click.Choice(SOURCE_KINDS), help="Where the text comes from.")
 @click.option("--uri", default="", help="What names its source. Goes with --source.")
 @click.option("--views", is_flag=True, help="Also how else it reads, where something was found in that.")
 @connected

@@ -16,6 +16,7 @@ from kokuban_client._wire import audit as audit_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
 from kokuban_client._wire import trust as trust_wire
+from kokuban_client._wire.labels import provenance
 from kokuban_client.errors import (
     AlreadyExists,
     Conflict,
@@ -40,7 +41,6 @@ from kokuban_client.types import (
     BoardPolicy,
     CommitResult,
     Consistency,
-    Content,
     Currency,
     Entry,
     EntryChange,
@@ -55,6 +55,7 @@ from kokuban_client.types import (
     LockTarget,
     LockWait,
     LossCause,
+    PlainContent,
     Policy,
     PolicyVersion,
     Presence,
@@ -63,8 +64,10 @@ from kokuban_client.types import (
     Screening,
     SessionState,
     Snapshot,
+    Source,
     SourceKind,
     Status,
+    Trust,
     Verb,
     WatchStart,
     Written,
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kokuban_client._identity import FilePath
+    from kokuban_client._transaction import State
     from kokuban_client.sync._locks import Hold
 
 _Answer = TypeVar("_Answer")
@@ -309,13 +313,20 @@ class Board:
         region: str,
         path: str,
         *,
+        floor: Trust | None = None,
         consistency: Consistency = Freshness.STRONG,
         timeout_s: float | None = None,
     ) -> Entry:
-        """Read an entry; raises NotFound if there is none that may be read."""
+        """Read an entry; raises NotFound if there is none that may be read, Withheld if it is trusted less than `floor`.
+
+        Without `floor` the region's own holds, which is `Trust.AGENT` unless the board's policy says otherwise. Ask for
+        external text with `Trust.EXTERNAL`: its value is an `External`. From then on all that this client writes to the board
+        is marked as possibly made of it.
+        """
+        trusting = self._trusting(floor)
 
         def read(demand: Consistency) -> Entry:
-            request = _wire.get_request(self._board, region, path, self._demand(demand))
+            request = _wire.get_request(self._board, region, path, self._demand(demand), trusting)
             answer = self._calls.call(lambda link: link.board.GetEntry, request, timeout_s=timeout_s)
             return _wire.entry(answer.entry, answer.token)
 
@@ -326,12 +337,13 @@ class Board:
         region: str,
         path: str,
         *,
+        floor: Trust | None = None,
         consistency: Consistency = Freshness.STRONG,
         timeout_s: float | None = None,
     ) -> Entry | None:
-        """Read an entry, or give None if there is none that may be read."""
+        """Read an entry, or give None if there is none that may be read. See `get`."""
         try:
-            return self.get(region, path, consistency=consistency, timeout_s=timeout_s)
+            return self.get(region, path, floor=floor, consistency=consistency, timeout_s=timeout_s)
         except NotFound:
             return None
 
@@ -339,14 +351,16 @@ class Board:
         self,
         keys: Iterable[EntryKey | tuple[str, str]],
         *,
+        floor: Trust | None = None,
         consistency: Consistency = Freshness.STRONG,
         timeout_s: float | None = None,
     ) -> Batch:
-        """Read up to 100 entries, given as (region, path), in one consistent cut."""
+        """Read up to 100 entries, given as (region, path), in one consistent cut. What is below the floor is `withheld`."""
         named = list(keys)
+        trusting = self._trusting(floor)
 
         def read(demand: Consistency) -> Batch:
-            request = _wire.batch_get_request(self._board, named, self._demand(demand))
+            request = _wire.batch_get_request(self._board, named, self._demand(demand), trusting)
             answer = self._calls.call(lambda link: link.board.BatchGetEntries, request, timeout_s=timeout_s)
             return _wire.batch(answer)
 
@@ -359,13 +373,15 @@ class Board:
         *,
         consistent: bool = False,
         consistency: Consistency = Freshness.STRONG,
+        floor: Trust | None = None,
         omit_values: bool = False,
         page_size: int = 0,
         timeout_s: float | None = None,
     ) -> Listing:
         """Give the entries at and below a path, in order, read page by page while they are iterated over.
 
-        Each page is one consistent cut; with `consistent` the whole listing is. `timeout_s` is for each page.
+        Each page is one consistent cut; with `consistent` the whole listing is. What is below the floor is `withheld`; see
+        `get`. `timeout_s` is for each page.
         """
         return Listing(
             self,
@@ -373,22 +389,35 @@ class Board:
             path,
             consistent=consistent,
             consistency=consistency,
+            floor=floor,
             omit_values=omit_values,
             page_size=page_size,
             timeout_s=timeout_s,
         )
 
     def history(
-        self, region: str, path: str, *, limit: int | None = None, timeout_s: float | None = None
+        self,
+        region: str,
+        path: str,
+        *,
+        floor: Trust | None = None,
+        limit: int | None = None,
+        timeout_s: float | None = None,
     ) -> tuple[EntryChange, ...]:
-        """Give an entry's kept history, newest first; `timeout_s` is for each page that must be read."""
+        """Give an entry's kept history, newest first; `timeout_s` is for each page that must be read.
+
+        What is below the floor is `withheld`; see `get`.
+        """
+        trusting = self._trusting(floor)
         changes: list[EntryChange] = []
         page_token = ""
         while limit is None or len(changes) < limit:
             left = 0 if limit is None else min(limit - len(changes), 1000)
             # A page token belongs to a listing with these very fields, so the page size may not shrink on the way.
             page_size = left if limit is not None and not page_token and limit <= 1000 else 0  # noqa: PLR2004 - the API's
-            request = _wire.revisions_request(self._board, region, path, page_size=page_size, page_token=page_token)
+            request = _wire.revisions_request(
+                self._board, region, path, page_size=page_size, page_token=page_token, trusting=trusting
+            )
             answer = self._calls.call(lambda link: link.board.ListRevisions, request, timeout_s=timeout_s)
             changes += map(_wire.change, answer.revisions)
             page_token = answer.next_page_token
@@ -438,6 +467,8 @@ class Board:
         ttl: float | timedelta | None = None,
         expire_time: datetime | None = None,
         mask: Sequence[str] | None = None,
+        source: Source | None = None,
+        derived_from: Iterable[State] = (),
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
@@ -447,11 +478,13 @@ class Board:
         """Create or change an entry, believing exactly one of `at`, `must_not_exist`, `unconditional`.
 
         The value is `str` for text; dict, list, number, bool or None for JSON; `Binary` for bytes; `KEEP` for what is there.
-        Without `mask` the put changes only what is given. Raises TypeError or ValueError before anything is sent if the
-        belief is missing or the value cannot be written; RevisionMismatch or AlreadyExists if somebody was faster, and that
-        is never retried here.
+        Without `mask` the put changes only what is given. `source` and `derived_from` say where the value comes from, if it is
+        not the agent's own word; how far it is trusted follows from that, and stands in the result.
+
+        Raises TypeError or ValueError before anything is sent if the belief is missing or the value cannot be written;
+        RevisionMismatch or AlreadyExists if somebody was faster, and that is never retried here.
         """
-        content: Content | Keep = KEEP if value is KEEP else content_of(value)
+        content: PlainContent | Keep = KEEP if value is KEEP else content_of(value)
         mutation = _wire.put(
             region,
             path,
@@ -463,6 +496,7 @@ class Board:
             ttl=ttl,
             expire_time=expire_time,
             mask=mask,
+            provenance=provenance(source, derived_from),
         )
         result = self._commit(
             [mutation], reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
@@ -510,13 +544,15 @@ class Board:
         region: str,
         path: str,
         *items: object,
+        source: Source | None = None,
+        derived_from: Iterable[State] = (),
         reason: str = "",
         request_id: str | None = None,
         fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Append JSON values to a list, made empty if there is none. The result's `value` is the whole list."""
-        mutation = _wire.append_to_list(region, path, items)
+        mutation = _wire.append_to_list(region, path, items, provenance(source, derived_from))
         result = self._commit([mutation], reason=reason, request_id=request_id, fences=fences, timeout_s=timeout_s)
         return _wire.written(result, region, path)
 
@@ -525,13 +561,15 @@ class Board:
         region: str,
         path: str,
         *items: object,
+        source: Source | None = None,
+        derived_from: Iterable[State] = (),
         reason: str = "",
         request_id: str | None = None,
         fences: Sequence[Fence | Hold] = (),
         timeout_s: float | None = None,
     ) -> Written:
         """Append those JSON values to a list that it does not hold yet. The result's `value` is the whole list."""
-        mutation = _wire.add_to_set(region, path, items)
+        mutation = _wire.add_to_set(region, path, items, provenance(source, derived_from))
         result = self._commit([mutation], reason=reason, request_id=request_id, fences=fences, timeout_s=timeout_s)
         return _wire.written(result, region, path)
 
@@ -542,6 +580,8 @@ class Board:
         patch: object,
         *,
         at: Revision,
+        source: Source | None = None,
+        derived_from: Iterable[State] = (),
         reason: str = "",
         retry_of: str = "",
         request_id: str | None = None,
@@ -549,7 +589,7 @@ class Board:
         timeout_s: float | None = None,
     ) -> Written:
         """Apply a JSON merge patch (RFC 7396) to the entry as it was at a revision. The result's `value` is what it made."""
-        mutation = _wire.merge_patch(region, path, patch, at)
+        mutation = _wire.merge_patch(region, path, patch, at, provenance(source, derived_from))
         result = self._commit(
             [mutation], reason=reason, retry_of=retry_of, request_id=request_id, fences=fences, timeout_s=timeout_s
         )
@@ -658,11 +698,19 @@ class Board:
             for fence in released
             if (own := self._sessions.hold(fence.lock_id)) and own.fence == fence and own.begin_release()
         ]
+        scope = self._sessions.read_scope(self._board)
         try:
             answer, identity = self._calls.write(
                 lambda link: link.board.Commit,
                 lambda identity: _wire.commit_request(
-                    self._board, identity, mutations, preconditions, reason=reason, retry_of=retry_of, fences=carried
+                    self._board,
+                    identity,
+                    mutations,
+                    preconditions,
+                    reason=reason,
+                    retry_of=retry_of,
+                    fences=carried,
+                    session=scope,
                 ),
                 request_id=request_id,
                 timeout_s=timeout_s,
@@ -826,6 +874,35 @@ class Board:
         answer = self._calls.call(lambda link: link.board.CheckCurrent, request, timeout_s=timeout_s)
         return lock_wire.currency(answer)
 
+    def endorse(
+        self,
+        region: str,
+        path: str,
+        *,
+        at: Revision,
+        trust: Trust,
+        reason: str,
+        request_id: str | None = None,
+        fences: Sequence[Fence | Hold] = (),
+        timeout_s: float | None = None,
+    ) -> Revision:
+        """Trust an entry more, as it was at a revision, and give the revision that it has from then on. The only way up.
+
+        For supervisors (up to `Trust.USER`), operators (up to `OPERATOR`) and the system. It is audited with its reason.
+        """
+        carried = [one if isinstance(one, Fence) else one.fence for one in (*self._holds, *fences)]
+        answer, _ = self._calls.write(
+            lambda link: link.trust.Endorse,
+            lambda identity: trust_wire.endorse_request(
+                self._board, identity, region, path, at=at, trust=trust, reason=reason, fences=carried
+            ),
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+        made = _wire.revision(answer.revision)
+        self._calls.tokens.wrote(self._board, made, answer.token)
+        return made
+
     def screen_text(
         self,
         text: str,
@@ -880,6 +957,12 @@ class Board:
     def _under(self, hold: Hold) -> Board:
         """Give this board with every write under one more lock."""
         return Board(self._calls, self._sessions, self._board, (*self._holds, hold))
+
+    def _trusting(self, floor: Trust | None) -> _wire.Trusting:
+        """Give how much trust a read wants. One that asks for external text begins the client's read scope."""
+        if floor is not None and floor < Trust.AGENT:
+            return _wire.Trusting(floor, self._sessions.begin_read_scope(self._board))
+        return _wire.Trusting(floor, self._sessions.read_scope(self._board))
 
     def _demand(self, consistency: Consistency) -> _wire.ReadConsistency:
         return _wire.consistency_message(consistency, self.token)
@@ -940,11 +1023,13 @@ class Listing:
         *,
         consistent: bool,
         consistency: Consistency,
+        floor: Trust | None,
         omit_values: bool,
         page_size: int,
         timeout_s: float | None,
     ) -> None:
         self._on = board
+        self._floor = floor
         self._region = region
         self._path = path
         self._consistent = consistent
@@ -991,6 +1076,7 @@ class Listing:
             page_token=self._page_token,
             consistency=board._demand(demand),  # noqa: SLF001 - as above
             omit_values=self._omit_values,
+            trusting=board._trusting(self._floor),  # noqa: SLF001 - as above
         )
         return board._calls.call(  # noqa: SLF001 - as above
             lambda link: link.board.ListEntries, request, timeout_s=self._timeout_s

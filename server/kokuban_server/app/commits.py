@@ -6,9 +6,11 @@ import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
@@ -20,6 +22,7 @@ from kokuban_server.core.commit import (
     At,
     Belief,
     Delete,
+    Endorse,
     Increment,
     MergePatch,
     Moment,
@@ -27,6 +30,7 @@ from kokuban_server.core.commit import (
     Outcome,
     Plan,
     Step,
+    outcome_of,
     plan,
     plan_fold,
 )
@@ -36,12 +40,16 @@ from kokuban_server.core.refusals import (
     Contended,
     InvalidRequest,
     NotFound,
+    NotHolder,
     OutcomeUnknown,
+    ParentNotFound,
     Refusal,
     RequestIdReused,
+    SessionLost,
     StoreUnavailable,
     TokenFromAnotherStore,
 )
+from kokuban_server.core.trust import OWN_WORD, Label, TaintMode
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
 
@@ -49,18 +57,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kokuban_server.app.access import Access
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.board_sizes import BoardSizes
     from kokuban_server.app.boards import Board
     from kokuban_server.app.heads import Heads
+    from kokuban_server.app.lineage import Lineages
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
     from kokuban_server.app.lock_mirror import LockMirror
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
+    from kokuban_server.core.audit import AuditEntry
     from kokuban_server.core.commit import Commuting, Mutation, Target
-    from kokuban_server.core.entry import Value
     from kokuban_server.core.names import EntryKey
-    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.board_store import BoardStore, Record
 
 _COMMUTING = (Increment, AppendToList, AddToSet)
 
@@ -84,6 +94,9 @@ class CommitRequest(NamedTuple):
     """Every lock under which the commit writes, those that it releases among them."""
     releases: tuple[tuple[int, str], ...] = ()
     """The places of the mutations that release a lock, and the locks."""
+    origins: Origins = NO_ORIGINS
+    audit: AuditEntry | None = None
+    """What is recorded at the same revision."""
 
 
 class Committed(NamedTuple):
@@ -111,6 +124,8 @@ class _Attempt:
     operation: bytes
     act: Act
     deadline: float
+    lineage: Lineage | None = NO_LINEAGE
+    """What its labels follow from; nothing while that is not known."""
     in_doubt: bool = False
     """Something was sent for it whose fate is not known yet."""
 
@@ -143,6 +158,8 @@ class Commits:
         request_ids: RequestIds,
         locks: LockGuards,
         mirror: LockMirror,
+        lineages: Lineages,
+        audit: AuditLog,
         sizes: BoardSizes | None = None,
     ) -> None:
         self._store = store
@@ -152,6 +169,8 @@ class Commits:
         self._request_ids = request_ids
         self._locks = locks
         self._mirror = mirror
+        self._lineages = lineages
+        self._audit = audit
         self._sizes = sizes
         self._folds: dict[bytes, _Fold] = {}
 
@@ -166,6 +185,10 @@ class Commits:
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
+        if attempt.lineage is None:
+            replay = await self._trace(attempt)
+            if replay is not None:
+                return replay
         if request.beliefs:  # a belief that does not hold tells something of its entry
             read = [self._access.open_under(board, principal, key.region, Verb.READ) for key, _ in request.beliefs]
             await self._access.account(principal, read, deadline)
@@ -175,6 +198,7 @@ class Commits:
                 and not attempt.beliefs
                 and not request.fences
                 and isinstance(attempt.steps[0].mutation, _COMMUTING)
+                and attempt.steps[0].label is OWN_WORD
             ):
                 return await self._commit_folded(attempt)
             return await self._commit_alone(attempt)
@@ -188,7 +212,8 @@ class Commits:
 
     def _prepare(self, principal: Principal, request: CommitRequest, board: Board, deadline: float) -> _Attempt:
         """Authorise every region that the commit names, and refuse ids outside the window and foreign revisions."""
-        steps, beliefs = self._authorised(principal, request, board)
+        lineage = NO_LINEAGE if is_plain(principal, request.origins) else None
+        steps, beliefs = self._authorised(principal, request, board, lineage)
         epoch = self._store.epoch
         for given in request.fences:
             if given.fence.epoch != epoch:
@@ -198,22 +223,44 @@ class Commits:
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
         )
         act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
-        return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline)
+        return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline, lineage)
+
+    async def _trace(self, attempt: _Attempt) -> Committed | None:
+        """Find out what the commit's labels follow from; or give the answer that it had already.
+
+        What has ended since then is no reason to refuse a commit that stands.
+        """
+        principal, request = attempt.principal, attempt.request
+        try:
+            lineage = await self._lineages.of(principal, attempt.board, request.origins, attempt.deadline)
+        except (ParentNotFound, SessionLost, NotHolder):
+            _, replay = await self._look(attempt)
+            if replay is not None:
+                return replay
+            raise
+        attempt.steps, attempt.beliefs = self._authorised(principal, request, attempt.board, lineage)
+        attempt.lineage = lineage
+        return None
 
     def _authorised(
-        self, principal: Principal, request: CommitRequest, board: Board
+        self, principal: Principal, request: CommitRequest, board: Board, lineage: Lineage | None
     ) -> tuple[list[Step], list[Belief]]:
-        """Open every region that the commit names, for what it wants to do there."""
+        """Open every region that the commit names; label what it writes if the lineage is known."""
         open_region = self._access.open_under
         epoch = self._store.epoch
         steps = []
         for key, mutation, index in request.mutations:
             region = open_region(board, principal, key.region, Verb.WRITE)
-            if isinstance(mutation, PutEntry | Delete | MergePatch):
+            if isinstance(mutation, PutEntry | Delete | MergePatch | Endorse):
                 precondition = mutation.precondition
                 if isinstance(precondition, At) and precondition.epoch != epoch:
                     raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
-            steps.append(Step(region.target(key), mutation, index))
+            label = OWN_WORD
+            if isinstance(mutation, Endorse):
+                label = Label(mutation.trust)
+            elif lineage is not None and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE):
+                label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
+            steps.append(Step(region.target(key), mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = open_region(board, principal, key.region, Verb.READ)
@@ -274,7 +321,7 @@ class Commits:
         """
         states = {}
         known = self._remembered
-        for target, mutation, _ in attempt.steps:
+        for target, mutation, _, _ in attempt.steps:
             current = known(target.head)
             if current is None:
                 if not isinstance(mutation, PutEntry) or not isinstance(mutation.precondition, MustNotExist):
@@ -314,21 +361,20 @@ class Commits:
         request = attempt.request
         while True:
             doubts = dict.fromkeys(self._doubts(attempt))
+            scope = None if attempt.lineage is None else attempt.lineage.scope
+            scopes = [] if scope is None else [scope.key]
             cut = await self._store.read(
-                [attempt.operation, attempt.board.key, *heads, *doubts], STRONG, left_s(attempt.deadline)
+                [attempt.operation, attempt.board.key, *heads, *doubts, *scopes], STRONG, left_s(attempt.deadline)
             )
             self._time.saw(cut.store_time_ms)
             record, board, *found = cut.records
+            scope_record = found.pop() if scopes else None
             if record is not None:
                 return {}, await self._replay(attempt, record.value, record.revision)
             self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
             if board is None:
                 raise NotFound
-            if board.revision > attempt.board.revision:
-                now = self._access.learn(board)
-                # First, as it may refuse: an attempt of a fold is tried again alone, and must not look authorised then.
-                attempt.steps, attempt.beliefs = self._authorised(attempt.principal, request, now)
-                attempt.board = now
+            if self._catch_up(attempt, board, scope_record):
                 continue
             found_doubts = found[len(heads) :]
             if await self._locks.settle(list(doubts), found_doubts, cut.revision, attempt.deadline):
@@ -347,32 +393,51 @@ class Commits:
             if not due or not await self._time.tick(left_s(attempt.deadline)):
                 return states, None
 
+    def _catch_up(self, attempt: _Attempt, board_record: Record, scope_record: Record | None) -> bool:
+        """Authorise and label anew if the board's policy or the read scope has changed; true if the policy has."""
+        lineage, board = attempt.lineage, attempt.board
+        if lineage is not None and lineage.scope is not None:
+            newest = self._lineages.newest(lineage.scope, scope_record)
+            lineage = lineage if newest is lineage.scope else lineage._replace(scope=newest)
+        is_new = board_record.revision > board.revision
+        if is_new:
+            board = self._access.learn(board_record)
+        if is_new or lineage is not attempt.lineage:
+            # First, as it may refuse: an attempt of a fold is tried again alone, and must not look authorised then.
+            attempt.steps, attempt.beliefs = self._authorised(attempt.principal, attempt.request, board, lineage)
+            attempt.board, attempt.lineage = board, lineage
+        return is_new
+
     async def _replay(self, attempt: _Attempt, raw: bytes, revision: int) -> Committed:
         """Give the answer that this request id had, if it is the same request."""
         answer = decode_operation(attempt.operation, raw)
         if answer.digest != attempt.request.digest:
             raise RequestIdReused(attempt.request.request_id)
-        computing = [
+        written = [
             keys.history_record(step.target.head, sequence)
             for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
-            if isinstance(step.mutation, (*_COMMUTING, MergePatch))
         ]
-        values: dict[bytes, Value | None] = {}
-        if computing:
-            cut = await self._store.read(computing, STRONG, left_s(attempt.deadline))
-            for key, record in zip(computing, cut.records, strict=True):
-                values[key] = decode_entry(key, record.value).value if record is not None else None
-        outcomes = tuple(
-            Outcome(sequence, values.get(keys.history_record(step.target.head, sequence)))
-            for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
-        )
-        return Committed(revision, answer.commit_time_ms, True, outcomes, _places(attempt.request))
+        records: Sequence[Record | None] = ()
+        if written:
+            records = (await self._store.read(written, STRONG, left_s(attempt.deadline))).records
+        outcomes = []
+        for step, sequence, found in zip(attempt.steps, answer.sequences, records, strict=True):
+            if found is None:
+                outcomes.append(Outcome(sequence, None))
+                continue
+            state = decode_entry(found.key, found.value)
+            computed = state.value if isinstance(step.mutation, (*_COMMUTING, MergePatch)) else None
+            outcomes.append(outcome_of(state, computed, step.target.rules))
+        return Committed(revision, answer.commit_time_ms, True, tuple(outcomes), _places(attempt.request))
 
     def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment, held: Held) -> ChangeSet:
         """Give the plan as the store takes it, with what makes each of its requests happen once."""
         # One for each board, of which there are several only where a region beyond boards is written.
         guards = planned.guards + held.guards
         guards += dict.fromkeys([attempt.board.guard for attempt in attempts])
+        lineage = attempts[0].lineage  # what is folded is written in no scope
+        if lineage is not None and lineage.scope is not None:
+            guards.append(lineage.scope.guard)
         puts = puts_of(planned)
         deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])
@@ -389,7 +454,7 @@ class Commits:
         guards.append(TimeBefore(min(end_ms, held.end_ms) if held.end_ms else end_ms))
         change = ChangeSet(tuple(guards), tuple(puts), tuple(deletes))
         # One entry's states always fit, so the common commit is not measured.
-        size = change.size_bytes if len(planned.states) > 1 else 0
+        size = change.size_bytes if len(planned.states) > 1 or attempts[0].request.origins.provenance else 0
         if size > limits.CHANGE_SET_BYTES_MAX:
             raise InvalidRequest(
                 "COMMIT_TOO_LARGE",
@@ -423,7 +488,12 @@ class Commits:
 
         try:
             deadline = min([attempt.deadline for attempt in attempts])
-            revision = await commit_surely(self._store, change, deadline, doubt)
+            audit = attempts[0].request.audit
+            if audit is None:
+                revision = await commit_surely(self._store, change, deadline, doubt)
+            else:
+                commit = partial(commit_surely, self._store, on_doubt=doubt)
+                revision = await self._audit.commit_with(audit, change, deadline, commit)
         except CommitRefused:
             pass
         finally:

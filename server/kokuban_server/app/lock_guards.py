@@ -63,7 +63,7 @@ class LockGuards:
         picture = self._mirror.board(keys.board_prefix(principal.tenant, board))
         end_ms = self._judge_fences(principal, board, picture, fences, guards) if fences else 0
         guarded: set[bytes] = set()
-        for target, _, index in steps:
+        for target, _, index, _ in steps:
             policy = target.rules.lock_policy
             if policy is LockPolicy.OFF:
                 continue

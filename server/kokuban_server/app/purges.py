@@ -87,6 +87,7 @@ _PARTS = (
             keys.MARKER,
             keys.LOCK_GENERATION,
             keys.QUEUE_GENERATION,
+            keys.SCOPE,
         ),
     ),
 )

@@ -11,19 +11,24 @@ from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.names import EntryKey
+from kokuban_server.core.read_scopes import Given
 from kokuban_server.core.refusals import (
     NotFound,
+    ReadScopeRequired,
     ResponseTooLarge,
     TokenAheadOfStore,
+    Withheld,
 )
 from kokuban_server.core.revision import encode_token, revision_of
+from kokuban_server.core.trust import OWN_WORD, Parent, TaintMode, Trust
 from kokuban_server.ports.board_store import LOCAL, STRONG, AtLeast, Snapshot
 from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
+    from kokuban_server.app.read_scopes import ReadScopes
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.entry import EntryRecord
@@ -49,6 +54,18 @@ class AskSnapshot(NamedTuple):
 
 class AskLocal(NamedTuple):
     """Whatever is at hand."""
+
+
+class Trusting(NamedTuple):
+    """How much trust a reader wants, and where it is noted what it was given of less."""
+
+    floor: Trust | None = None
+    """The least trusted that is wanted; nothing for what the region's rules say."""
+    session_id: str = ""
+    """Whose read scope notes what is given of external text; nothing for none."""
+
+
+UNSAID = Trusting()
 
 
 class _Records(Protocol):
@@ -85,6 +102,8 @@ class Found(NamedTuple):
     key: EntryKey
     record: EntryRecord
     revision: int
+    withheld: bool = False
+    """It is trusted less than was asked for: shown without a word of its writers'."""
 
 
 class Entries(NamedTuple):
@@ -106,24 +125,49 @@ class Listing(NamedTuple):
 class Reads:
     """Answers reads. Everything goes through `Access`, and what has expired by store time is not there."""
 
-    def __init__(self, store: BoardStore, access: Access, time: StoreTime) -> None:
+    def __init__(self, store: BoardStore, access: Access, time: StoreTime, scopes: ReadScopes) -> None:
         self._store = store
         self._access = access
         self._time = time
+        self._scopes = scopes
 
     async def get(
-        self, principal: Principal, board: str, key: EntryKey, freshness: Freshness, deadline: float
+        self,
+        principal: Principal,
+        board: str,
+        key: EntryKey,
+        freshness: Freshness,
+        deadline: float,
+        trusting: Trusting = UNSAID,
     ) -> tuple[Found, int]:
-        """Give an entry and the revision it was read at. Raises `NotFound` with the token of that state."""
-        entries = await self.batch_get(principal, board, [key], freshness, deadline)
+        """Give an entry and the revision it was read at. Raises `NotFound` or `Withheld` with the token of that state."""
+        entries = await self.batch_get(principal, board, [key], freshness, deadline, trusting)
+        epoch = self._store.epoch
+        token = encode_token(epoch, entries.revision)
         if not entries.found:
-            raise NotFound(encode_token(self._store.epoch, entries.revision))
-        return entries.found[0], entries.revision
+            raise NotFound(token)
+        found = entries.found[0]
+        if found.withheld:
+            region = self._access.open(principal, board, key.region, Verb.READ)
+            floor = _floor(region, trusting)
+            trust = found.record.label.trust
+            raise Withheld(str(key.region), key.path, found.revision, epoch, trust.name, floor.name, token)
+        return found, entries.revision
 
     async def batch_get(
-        self, principal: Principal, board: str, named: Sequence[EntryKey], freshness: Freshness, deadline: float
+        self,
+        principal: Principal,
+        board: str,
+        named: Sequence[EntryKey],
+        freshness: Freshness,
+        deadline: float,
+        trusting: Trusting = UNSAID,
     ) -> Entries:
-        """Give those of the entries that are there, in one cut. A region the caller may not read counts as empty."""
+        """Give those of the entries that are there, in one cut. A region the caller may not read counts as empty.
+
+        External text is noted in the reader's scope before it is given. Raises `ReadScopeRequired`, `ReadScopeFull`,
+        `SessionLost` and `NotHolder`.
+        """
         await self._access.enter(principal, board, deadline)
         heads: list[bytes] = []
         readable: list[EntryKey] = []
@@ -145,12 +189,13 @@ class Reads:
         await self._access.show(principal, opened, deadline)
         found: dict[EntryKey, Found] = {}
         size = 0
-        for key, record, state in zip(readable, cut.records, states, strict=False):
+        for key, region, record, state in zip(readable, opened, cut.records, states, strict=False):
             if record is not None and state is not None:
-                found[key] = Found(key, state, record.revision)
-                size += len(record.value)
+                found[key] = one = self._shown(principal, region, Found(key, state, record.revision), trusting)
+                size += 0 if one.withheld else len(record.value)
         if size > limits.PAGE_BYTES_MAX:
             raise ResponseTooLarge(limits.PAGE_BYTES_MAX)
+        await self._note(principal, opened, found.values(), trusting, deadline)
         missing = [key for key in named if key not in found]
         return Entries(list(found.values()), missing, cut.revision)
 
@@ -164,8 +209,14 @@ class Reads:
         page_token: str,
         freshness: Freshness,
         deadline: float,
+        trusting: Trusting = UNSAID,
+        *,
+        omit_values: bool = False,
     ) -> Listing:
-        """Give a page of the entries at and below a path, in one cut. A region the caller may not read is empty."""
+        """Give a page of the entries at and below a path, in one cut. A region the caller may not read is empty.
+
+        External text is noted, and refused, as in `batch_get`; without values there is none.
+        """
         await self._access.enter(principal, board, deadline)
         opened = self._access.open(principal, board, region, Verb.READ)
         prefix = keys.heads(opened.prefix, path)
@@ -187,21 +238,31 @@ class Reads:
                 consistency = Snapshot(revision)
             for record, state in zip(page.records, states, strict=True):
                 if state is not None:
-                    found.append(Found(_name(opened, record.key), state, record.revision))
+                    one = Found(_name(opened, record.key), state, record.revision)
+                    found.append(self._shown(principal, opened, one, trusting))
                     budget -= len(record.key) + len(record.value)
                 after = record.key
             more = page.more
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
         await self._access.show(principal, [opened], deadline)
+        if not omit_values:
+            await self._note(principal, [opened], found, trusting, deadline)
         return Listing(found, make_page_token(after, prefix, prefix) if more else "", revision)
 
     async def list_revisions(
-        self, principal: Principal, board: str, key: EntryKey, page_size: int, page_token: str, deadline: float
+        self,
+        principal: Principal,
+        board: str,
+        key: EntryKey,
+        page_size: int,
+        page_token: str,
+        deadline: float,
+        trusting: Trusting = UNSAID,
     ) -> Listing:
         """Give a page of an entry's kept states, newest first. Raises `NotFound` if nothing is kept.
 
-        A state whose own time has run out shows no value.
+        A state whose own time has run out shows no value. External text is noted, and refused, as in `batch_get`.
         """
         await self._access.enter(principal, board, deadline)
         try:
@@ -220,9 +281,57 @@ class Reads:
         found = []
         for record in page.records:
             state = decode_entry(record.key, record.value)
-            found.append(Found(key, shown_state(state, now_ms), record.revision))
+            one = Found(key, shown_state(state, now_ms), record.revision)
+            found.append(self._shown(principal, opened, one, trusting))
+        await self._note(principal, [opened], found, trusting, deadline)
         token = make_page_token(page.records[-1].key, prefix, prefix) if page.more else ""
         return Listing(found, token, page.revision)
+
+    def _shown(self, principal: Principal, region: OpenRegion, found: Found, trusting: Trusting) -> Found:
+        """Give an entry as this reader is shown it: what is below the floor withheld, parents only where it may read."""
+        label = found.record.label
+        if (
+            label is OWN_WORD and trusting.floor is None
+        ):  # as nearly everything, and no floor is above it but by a policy
+            return found if region.rules.read_floor <= Trust.AGENT else _withheld(found)
+        if label.trust < _floor(region, trusting):
+            return _withheld(found)
+        if not label.parents:
+            return found
+        parents = [parent for parent in label.parents if self._may_read(principal, region, parent)]
+        return found._replace(record=replace(found.record, label=label._replace(parents=tuple(parents))))
+
+    def _may_read(self, principal: Principal, region: OpenRegion, parent: Parent) -> bool:
+        if parent.key.region == region.region:
+            return True
+        try:
+            self._access.open_under(region.board, principal, parent.key.region, Verb.READ, noted=False)
+        except NotFound:
+            return False
+        return True
+
+    async def _note(
+        self,
+        principal: Principal,
+        opened: Sequence[OpenRegion],
+        found: Iterable[Found],
+        trusting: Trusting,
+        deadline: float,
+    ) -> None:
+        """Have the reader's scope note the external text that it is about to be given, where the region wants that."""
+        modes = {region.region: region.rules.taint_mode for region in opened}
+        given = []
+        for one in found:
+            trust = one.record.label.trust
+            if trust >= Trust.AGENT or one.withheld or one.record.value is None:
+                continue
+            mode = modes[one.key.region]
+            if mode is TaintMode.ENFORCE and not trusting.session_id:
+                raise ReadScopeRequired(str(one.key.region))
+            if mode is not TaintMode.OFF and trusting.session_id:
+                given.append(Given(Parent(one.key, one.revision, one.record.sequence), trust))
+        if given:
+            await self._scopes.note(principal, opened[0].board, trusting.session_id, given, deadline)
 
     def _consistency(self, freshness: Freshness) -> Consistency:
         """Give the store's word for what the caller asked; refuses tokens that are not this store's."""
@@ -267,6 +376,14 @@ def shown_state(state: EntryRecord, store_time_ms: int) -> EntryRecord:
     if 0 < state.expire_time_ms <= store_time_ms and state.value is not None:
         return replace(state, value=None, metadata={})
     return state
+
+
+def _floor(region: OpenRegion, trusting: Trusting) -> Trust:
+    return region.rules.read_floor if trusting.floor is None else trusting.floor
+
+
+def _withheld(found: Found) -> Found:
+    return found._replace(record=found.record.withheld(), withheld=True)
 
 
 def _name(region: OpenRegion, head: bytes) -> EntryKey:

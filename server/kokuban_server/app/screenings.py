@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kokuban_server.app.access import Access
     from kokuban_server.app.boards import Board
     from kokuban_server.core.access import Principal
-    from kokuban_server.core.screening.screening import Screening, Source
+    from kokuban_server.core.screening.screening import Screening
+    from kokuban_server.core.trust import Source
     from kokuban_server.ports.screener import Screener
 
 _RETRY_MS = 1_000

@@ -13,11 +13,12 @@ from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
 from kokuban_server.core.revision import encode_token, revision_of
+from kokuban_server.core.trust import Trust
 from kokuban_server.ports.board_store import STRONG, Snapshot
 from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.store_time import StoreTime
@@ -55,14 +56,14 @@ class Change:
         self.record = record
         self.revision = event.revision
         self.size_bytes = len(event.key) + len(event.value or b"")
-        self.encoded: dict[bool, bytes] = {}
-        """The wire's memory of what it made of this, by whether values are left out."""
+        self.encoded: dict[tuple[bool, bool], bytes] = {}
+        """The wire's memory of what it made of this, by whether values are left out and whether it is withheld."""
 
 
 class WatchPart:
     """What a watch sends next."""
 
-    __slots__ = ("changes", "entries", "going_away", "revision", "snapshot_complete")
+    __slots__ = ("changes", "entries", "floors", "going_away", "revision", "snapshot_complete")
 
     def __init__(
         self,
@@ -80,6 +81,8 @@ class WatchPart:
         self.revision = revision
         """The state up to which nothing is outstanding; nothing while a snapshot or a revision is incomplete."""
         self.going_away = going_away
+        self.floors: Mapping[Region, Trust] = {}
+        """The least trusted that is shown of each region; what is below is withheld."""
 
 
 def _changes_of(batch: WatchBatch) -> list[Change]:
@@ -317,7 +320,16 @@ class Watches:
         async with contextlib.aclosing(self._followed(opened, start, wait_s)) as parts:
             async for part in parts:
                 self._access.recheck(principal, regions)
+                part.floors = self._floors(principal, board, regions)
                 yield part
+
+    def _floors(self, principal: Principal, board: str, regions: Iterable[OpenRegion]) -> dict[Region, Trust]:
+        """Give the floors as they are now. External text is for those who ask for it by name, which a watch does not."""
+        floors = {}
+        for region in {one.region for one in regions}:
+            now = self._access.open(principal, board, region, Verb.READ)
+            floors[region] = max(now.rules.read_floor, Trust.AGENT)
+        return floors
 
     async def _followed(
         self, opened: Sequence[tuple[OpenRegion, str]], start: WatchStart, wait_s: float

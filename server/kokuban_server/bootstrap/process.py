@@ -26,14 +26,17 @@ from kokuban_server.app.board_sizes import BoardSizes
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.current import Gate
+from kokuban_server.app.endorsements import Endorsements
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
+from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
@@ -120,8 +123,10 @@ class Server:
         if settings.board_bytes_max:
             self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
-        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
-        reads = Reads(store, access, time)
+        scopes = ReadScopes(mirrored, access)
+        lineages = Lineages(store, access, heads, scopes)
+        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, lineages, audit, self._sizes)
+        reads = Reads(store, access, time, scopes)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
@@ -138,7 +143,9 @@ class Server:
                     **BoardMethods(board_administration).methods,
                     **AuditMethods(AuditReading(store, access)).methods,
                 },
-                "TrustService": TrustService(self._screenings, epoch).methods,
+                "TrustService": TrustService(
+                    self._screenings, Endorsements(commits, access), request_ids, epoch
+                ).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
             self._drain_streams,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
+from kokuban_server.core.trust import TaintMode, Trust
 
 
 class Role(enum.StrEnum):
@@ -68,6 +69,10 @@ class Principal:
     """When its credential ends, in milliseconds of Unix time; 0 for never."""
     credential: str = ""
     """Names the credential; never holds its secret."""
+    trust_ceiling: Trust = Trust.SYSTEM
+    """The most that what it writes, or endorses, may be trusted."""
+    browses: bool = False
+    """It looks at what is outside: what it does not say the source of comes from there."""
 
 
 class Decision(enum.Enum):
@@ -92,3 +97,8 @@ class RegionRules:
     default_ttl_ms: int = 0
     """How long an entry lives whose writer says nothing; 0 for ever."""
     lock_policy: LockPolicy = LockPolicy.IF_LOCKED
+    read_floor: Trust = Trust.AGENT
+    """The least trusted that readers are shown who do not ask for less."""
+    taint_mode: TaintMode = TaintMode.TRACK
+    allows_lowering: bool = False
+    """An entry may be written over by what is trusted less than it is."""

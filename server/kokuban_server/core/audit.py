@@ -20,6 +20,7 @@ BOARD_CREATE: Final = "board.create"
 BOARD_DELETE: Final = "board.delete"
 POLICY_SET: Final = "policy.set"
 REGION_READ: Final = "region.read"
+ENTRY_ENDORSE: Final = "entry.endorse"
 HISTORY_COMPACT: Final = "history.compact"
 ACCESS_REFUSED: Final = "access.refused"
 

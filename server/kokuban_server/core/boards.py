@@ -40,7 +40,7 @@ class PurgeCount(NamedTuple):
     revisions: int = 0
     """Records of entries' histories."""
     locks: int = 0
-    """Records of sessions, locks and waits."""
+    """Records of sessions, their read scopes, locks and waits."""
 
 
 class Receipt(NamedTuple):

@@ -14,8 +14,10 @@ from kokuban_server.core.refusals import (
     NotFound,
     RevisionMismatch,
     StateUnfit,
+    TrustTooLow,
     Winner,
 )
+from kokuban_server.core.trust import OWN_WORD, Label, TaintMode, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import RegionRules
     from kokuban_server.core.entry import Act, Current
     from kokuban_server.core.names import EntryKey
+    from kokuban_server.core.trust import Source
 
 
 class MustNotExist(NamedTuple):
@@ -110,8 +113,23 @@ class MergePatch(NamedTuple):
     patch: json_values.Json
 
 
+class Provenance(NamedTuple):
+    """What a writer says of where that which it writes comes from."""
+
+    source: Source
+    derived_from: tuple[tuple[EntryKey, At], ...]
+    """The states that it was made of, each once."""
+
+
+class Endorse(NamedTuple):
+    """Trust an entry more, as it is."""
+
+    precondition: At
+    trust: Trust
+
+
 Commuting: TypeAlias = Increment | AppendToList | AddToSet
-Mutation: TypeAlias = Put | Delete | Commuting | MergePatch
+Mutation: TypeAlias = Put | Delete | Commuting | MergePatch | Endorse
 
 FIELD: Final[dict[type[Mutation], str]] = {
     Put: "put",
@@ -120,8 +138,9 @@ FIELD: Final[dict[type[Mutation], str]] = {
     AppendToList: "append_to_list",
     AddToSet: "add_to_set",
     MergePatch: "merge_patch",
+    Endorse: "endorse",
 }
-"""Each mutation's field in the proto."""
+"""Each mutation's field in the proto; an endorsement is no mutation there, but a request of its own."""
 
 
 class Target(NamedTuple):
@@ -141,6 +160,8 @@ class Step(NamedTuple):
     mutation: Mutation
     place: int
     """The mutation's place in the request."""
+    label: Label = OWN_WORD
+    """Of what it writes."""
 
 
 class Belief(NamedTuple):
@@ -165,6 +186,10 @@ class Outcome(NamedTuple):
 
     sequence: int
     value: Value | None
+    trust: Trust | None = None
+    """Of what was written; nothing for a delete."""
+    is_shown: bool = True
+    """The value may be shown to whoever wrote: it is not below the region's read floor."""
 
 
 @dataclass(slots=True)
@@ -192,32 +217,15 @@ def plan(
     made = Plan()
     expiries: list[int] = []
     guarded: set[bytes] = set()
-    for target, mutation, number in steps:
+    for step in steps:
+        target = step.target
         current = states[target.head]
         live = current.live(moment.store_time_ms)
-        place = f"mutations[{number}].{FIELD[type(mutation)]}"
-        if isinstance(mutation, Put | Delete | MergePatch):
-            _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
-        record = _successor(current, live, moment.now_ms, target.rules)
-        value = None
-        acts = (act,)
-        if isinstance(mutation, Put):
-            _put(record, mutation, target, live, place)
-            if isinstance(mutation.precondition, Unconditional):
-                acts = (act._replace(unconditional=True),)
-        elif isinstance(mutation, Delete):
-            if live is None:
-                raise NotFound
-            _bury(record, EntryState.DELETED, target.rules)
-            if isinstance(mutation.precondition, Unconditional):
-                acts = (act._replace(unconditional=True),)
-        else:
-            value = record.value = compute(mutation, record.value, target, place)
-        record.acts = acts
+        record, value = _stepped(step, current, live, act, moment)
         _guard(made, target.head, current, live, expiries)
         guarded.add(target.head)
         _write(made, target.head, target.rules, current, record)
-        made.outcomes.append(Outcome(record.sequence, value))
+        made.outcomes.append(outcome_of(record, value, target.rules))
     for index, (target, precondition) in enumerate(beliefs):
         current = states[target.head]
         live = current.live(moment.store_time_ms)
@@ -228,10 +236,39 @@ def plan(
     return made
 
 
+def _stepped(
+    step: Step, current: Current, live: EntryRecord | None, act: Act, moment: Moment
+) -> tuple[EntryRecord, Value | None]:
+    """Give the state that a step makes, and the value that it computes, if it computes one."""
+    target, mutation, number, label = step
+    place = f"mutations[{number}].{FIELD[type(mutation)]}"
+    if isinstance(mutation, Put | Delete | MergePatch | Endorse):
+        _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
+    _refuse_lowering(label, live, target, place)
+    record = _successor(current, live, moment.now_ms, target.rules)
+    value = None
+    if isinstance(mutation, Put):
+        _put(record, mutation, target, live, place)
+    elif isinstance(mutation, Delete):
+        if live is None:
+            raise NotFound
+        _bury(record, EntryState.DELETED, target.rules)
+    elif isinstance(mutation, Endorse):
+        _endorse(record, mutation, act)
+    else:
+        value = record.value = compute(mutation, record.value, target, place)
+    if not isinstance(mutation, Delete | Endorse):
+        _label(record, label, mutation, target, live, place)
+    if isinstance(mutation, Put | Delete) and isinstance(mutation.precondition, Unconditional):
+        act = act._replace(unconditional=True)
+    record.acts = (act,)
+    return record, value
+
+
 def plan_fold(
     target: Target, mutations: Sequence[Commuting], acts: tuple[Act, ...], current: Current, moment: Moment
 ) -> Plan:
-    """Plan several commuting mutations of one entry as one new state that names all their acts.
+    """Plan several commuting mutations of one entry, all of agents' own word, as one new state that names all their acts.
 
     Every mutation is answered with the final value. Raises the refusal of the first that cannot be computed; the caller
     then plans each alone.
@@ -245,9 +282,12 @@ def plan_fold(
         value = compute(mutation, value, target, f"mutations[0].{FIELD[type(mutation)]}")
     record.value = value
     record.acts = acts
+    place = f"mutations[0].{FIELD[type(mutations[0])]}"
+    _refuse_lowering(OWN_WORD, live, target, place)
+    _label(record, OWN_WORD, mutations[0], target, live, place)
     _guard(made, target.head, current, live, expiries)
     _write(made, target.head, target.rules, current, record)
-    made.outcomes.extend([Outcome(record.sequence, value)] * len(mutations))
+    made.outcomes.extend([outcome_of(record, value, target.rules)] * len(mutations))
     _finish(made, expiries, operations_reserved=len(mutations))
     return made
 
@@ -322,7 +362,58 @@ def _successor(current: Current, live: EntryRecord | None, now_ms: int, rules: R
         0,
         live.value,
         live.metadata,
+        (),
+        live.label,
     )
+
+
+def outcome_of(record: EntryRecord, computed: Value | None, rules: RegionRules) -> Outcome:
+    """Give what a step that wrote a state answers."""
+    if record.state is not EntryState.LIVE:
+        return Outcome(record.sequence, computed)
+    trust = record.label.trust
+    return Outcome(record.sequence, computed, trust, trust >= rules.read_floor)
+
+
+def _refuse_lowering(label: Label, live: EntryRecord | None, target: Target, place: str) -> None:
+    """Raise `TrustTooLow` for a change of what is trusted more, unless the region allows it."""
+    if live is not None and label.trust < live.label.trust and not target.rules.allows_lowering:
+        raise _too_low(place, target, label.trust, live.label.trust)
+
+
+def _label(
+    record: EntryRecord, label: Label, mutation: Mutation, target: Target, live: EntryRecord | None, place: str
+) -> None:
+    """Say how far a new state may be believed: what keeps a part of the state before, no more than that was.
+
+    Raises `TrustTooLow` where the region wants more.
+    """
+    if live is not None and not (isinstance(mutation, Put) and _replaces_all(mutation, record)):
+        label = label.onto(live.label, live.sequence)
+    rules = target.rules
+    if label.trust < rules.read_floor and rules.taint_mode is TaintMode.ENFORCE:
+        raise _too_low(place, target, label.trust, rules.read_floor, "region")
+    record.label = label
+
+
+def _replaces_all(put: Put, record: EntryRecord) -> bool:
+    """Say whether nothing of the state before is left: neither the value nor anything in the metadata."""
+    if put.value is None:
+        return False
+    given = put.metadata.set if put.metadata is not None else {}
+    return all(name in given for name in record.metadata)
+
+
+def _endorse(record: EntryRecord, mutation: Endorse, act: Act) -> None:
+    before = record.label
+    if mutation.trust <= before.trust:
+        raise InvalidRequest("FIELD_INVALID", "trust", f"the entry is trusted as {before.trust.name} already")
+    # The same content, so what it was made of stays known: its sources and parents, and the states it extends.
+    record.label = before._replace(trust=mutation.trust, endorsed_by=act.agent)
+
+
+def _too_low(place: str, target: Target, trust: Trust, least: Trust, what: str = "entry") -> TrustTooLow:
+    return TrustTooLow(place, what, trust.name, least.name, str(target.key.region), target.key.path)
 
 
 def _put(record: EntryRecord, put: Put, target: Target, live: EntryRecord | None, place: str) -> None:
@@ -356,6 +447,7 @@ def _bury(record: EntryRecord, state: EntryState, rules: RegionRules) -> None:
     record.state = state
     record.value = None
     record.metadata = {}
+    record.label = OWN_WORD
     record.expire_time_ms = 0
     record.sweep_time_ms = record.update_time_ms + rules.tombstone_ms
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from kokuban_server.core.trust import OWN_WORD, Label
 
 
 class Form(enum.IntEnum):
@@ -66,6 +68,13 @@ class EntryRecord:
     value: Value | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     acts: tuple[Act, ...] = ()
+    label: Label = OWN_WORD
+    """How far it may be believed."""
+
+    def withheld(self) -> EntryRecord:
+        """Give the state as it is shown to whoever wants more trust: that it is there, and no word of its writers'."""
+        acts = tuple([act._replace(reason="") for act in self.acts])
+        return replace(self, value=None, metadata={}, acts=acts, label=Label(self.label.trust))
 
     def is_live(self, store_time_ms: int) -> bool:
         """Say whether the entry is there at a store time."""

@@ -22,6 +22,7 @@ MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
 SIZE: Final = b"z/"  # what a board takes, as it was last counted
+SCOPE: Final = b"t/"  # what external text a read scope was given
 AUDIT: Final = b"u/"  # everything of the audit log
 AUDIT_RECORD: Final = b"u/r/"  # an act that somebody may have to answer for, in order of time within its tenant
 AUDIT_HEAD: Final = b"u/h/"  # the end of a chain of records

@@ -10,9 +10,10 @@ from kokuban_server.core.access import Decision, RegionRules, Role, Verb
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import WITHOUT_ID, Region, RegionKind, parse_agent, parse_region
 from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.trust import TaintMode, Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kokuban_server.core.access import Principal
 
@@ -66,6 +67,9 @@ class RegionRule(NamedTuple):
     history_age_ms_max: int | None = None
     default_ttl_ms: int | None = None
     """How long an entry lives whose writer says nothing; 0 for ever."""
+    read_floor: Trust | None = None
+    taint_mode: TaintMode | None = None
+    allows_lowering: bool | None = None
 
 
 class Ruling(NamedTuple):
@@ -100,6 +104,8 @@ class Policy:
     """Each pattern once. The rule for a region comes before that for its kind, and both before what holds anyway."""
     administrators: Subjects = _OPERATORS
     """Which operators may change the policy and delete the board."""
+    tools: Mapping[str, Trust] = field(default_factory=dict)
+    """The most that what a tool gives may be trusted, by its name."""
     _by_pattern: dict[str, RegionRule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -144,14 +150,27 @@ class Policy:
 
     def says_the_same_as(self, other: Policy) -> bool:
         """Say whether another policy lays down the same."""
-        return self._by_pattern == other._by_pattern and self.administrators == other.administrators
+        return (self._by_pattern, self.administrators, self.tools) == (
+            other._by_pattern,
+            other.administrators,
+            other.tools,
+        )
 
     def may_administer(self, principal: Principal) -> bool:
         """Say whether the principal may change this policy and delete the board."""
         return Role.OPERATOR in principal.roles and bool(self.administrators.match(principal, _NOWHERE))
 
 
-_OF_RULES = ("needs_precondition", "lock_policy", "history_revisions_max", "history_age_ms_max", "default_ttl_ms")
+_OF_RULES = (
+    "needs_precondition",
+    "lock_policy",
+    "history_revisions_max",
+    "history_age_ms_max",
+    "default_ttl_ms",
+    "read_floor",
+    "taint_mode",
+    "allows_lowering",
+)
 _READERS = frozenset({Role.AUDITOR})
 _NOWHERE = Region(RegionKind.SHARED, "")
 """A region to which nobody has a title of its own."""
@@ -232,6 +251,9 @@ def check(policy: Policy, place: str) -> None:
         raise InvalidRequest(
             "FIELD_INVALID", f"{place}.administrators.subjects", "`acting` is for regions that have an owner"
         )
+    for index, trust in enumerate(policy.tools.values()):
+        if not Trust.EXTERNAL <= trust <= Trust.USER:
+            raise InvalidRequest("FIELD_INVALID", f"{place}.tools[{index}].trust", "EXTERNAL, AGENT or USER")
     patterns: set[str] = set()
     for index, rule in enumerate(policy.rules):
         _check_rule(rule, f"{place}.rules[{index}]")
@@ -267,6 +289,8 @@ def _check_rule(rule: RegionRule, place: str) -> None:
         raise InvalidRequest(
             "FIELD_INVALID", f"{place}.history_revisions_max", f"1 to {limits.POLICY_HISTORY_REVISIONS_MAX}"
         )
+    if rule.read_floor is Trust.SUSPECT:
+        raise InvalidRequest("FIELD_INVALID", f"{place}.read_floor", "EXTERNAL to SYSTEM")
     ttl_ms = rule.default_ttl_ms
     if ttl_ms and not limits.EXPIRY_MS_MIN <= ttl_ms <= limits.EXPIRY_MS_MAX:
         raise InvalidRequest("FIELD_INVALID", f"{place}.default_ttl", "0, or 1 second to 3,650 days")

@@ -253,6 +253,88 @@ class StateUnfit(Refusal):
 
 
 @dataclass(eq=False)
+class TrustTooLow(Refusal):
+    """What would be written is trusted less than what it would change, or than the region or the caller's right allows."""
+
+    field_path: str
+    what: str
+    """What wants more: `entry`, `region` or `caller`."""
+    trust: str
+    least: str
+    region: str = ""
+    path: str = ""
+    reason = "TRUST_TOO_LOW"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        place = {"region": self.region, "path": self.path} if self.region else {}
+        return {"field": self.field_path, "what": self.what, "trust": self.trust, "least": self.least, **place}
+
+
+@dataclass(eq=False)
+class ReadScopeRequired(Refusal):
+    """The region wants to know what the writer, or the reader of external text, has been given."""
+
+    region: str
+    reason = "READ_SCOPE_REQUIRED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": "session", "region": self.region}
+
+
+@dataclass(eq=False)
+class ReadScopeFull(Refusal):
+    """The read scope can note no more external states, so it is given none."""
+
+    session_id: str
+    limit: int
+    reason = "READ_SCOPE_FULL"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"session": self.session_id, "limit": str(self.limit)}
+
+
+@dataclass(eq=False)
+class Withheld(Refusal):
+    """The entry is there, but trusted less than was asked for."""
+
+    region: str
+    path: str
+    revision: int
+    epoch: str
+    trust: str
+    floor: str
+    token: str
+    reason = "WITHHELD"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "region": self.region,
+            "path": self.path,
+            "revision": str(self.revision),
+            "epoch": self.epoch,
+            "trust": self.trust,
+            "floor": self.floor,
+            "token": self.token,
+        }
+
+
+@dataclass(eq=False)
+class ParentNotFound(Refusal):
+    """A state that something is said to be made of is not there, or the caller may not know of it: the two are told alike."""
+
+    field_path: str
+    reason = "PARENT_NOT_FOUND"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
 class RequestIdReused(Refusal):
     """The id belongs to a commit with other arguments."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kokuban_server.core.screening.screening import Screening, Source
+    from kokuban_server.core.screening.screening import Screening
+    from kokuban_server.core.trust import Source
 
 
 class Screener(Protocol):

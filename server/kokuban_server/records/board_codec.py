@@ -11,6 +11,7 @@ from kokuban_server.core.boards import BoardRecord, BoardState, PolicyVersion, P
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+from kokuban_server.core.trust import TaintMode, Trust
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -33,6 +34,8 @@ def encode_board(board: BoardRecord) -> bytes:
         message.policy.reason = reason
         message.policy.rules.extend(map(_stored_rule, board.policy.rules))
         message.policy.administrators.subjects.extend(board.policy.administrators.texts)
+        tools = board.policy.tools.items()
+        message.policy.tools.extend(pb.StoredToolRule(name=name, trust=trust) for name, trust in tools)
     if board.receipt is not None:
         removed, time_ms = board.receipt
         message.receipt.entries = removed.entries
@@ -79,6 +82,9 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         history_revisions_max=rule.history_revisions_max,
         history_age_ms_max=rule.history_age_ms_max,
         default_ttl_ms=rule.default_ttl_ms,
+        read_floor=rule.read_floor or 0,
+        taint_mode=rule.taint_mode or "",
+        allows_lowering=rule.allows_lowering,
     )
 
 
@@ -87,7 +93,9 @@ def _stored_subjects(subjects: Subjects | None) -> pb.StoredSubjects | None:
 
 
 def _policy(stored: pb.StoredPolicy) -> Policy:
-    return Policy(tuple(map(_rule, stored.rules)), parse_subjects(stored.administrators.subjects, "administrators"))
+    administrators = parse_subjects(stored.administrators.subjects, "administrators")
+    tools = {tool.name: Trust(tool.trust) for tool in stored.tools}
+    return Policy(tuple(map(_rule, stored.rules)), administrators, tools)
 
 
 def _rule(stored: pb.StoredRegionRule) -> RegionRule:
@@ -107,6 +115,9 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         stored.history_revisions_max if if_set("history_revisions_max") else None,
         stored.history_age_ms_max if if_set("history_age_ms_max") else None,
         stored.default_ttl_ms if if_set("default_ttl_ms") else None,
+        Trust(stored.read_floor) if stored.read_floor else None,
+        TaintMode(stored.taint_mode) if stored.taint_mode else None,
+        stored.allows_lowering if if_set("allows_lowering") else None,
     )
 
 

@@ -7,6 +7,8 @@ from google.protobuf.message import DecodeError
 from kokuban.store.v1 import records_pb2 as pb
 from kokuban_server.core.entry import Act, EntryRecord, EntryState, Form, OperationAnswer, Value
 from kokuban_server.core.refusals import StoreCorrupt
+from kokuban_server.core.trust import OWN_WORD, Label
+from kokuban_server.records.trust_codec import encode_label, read_label
 
 _STORED_STATES = {
     EntryState.LIVE: pb.ENTRY_STATE_LIVE,
@@ -52,6 +54,8 @@ def encode_entry(record: EntryRecord) -> bytes:
         else:
             message.binary = data  # type: ignore[assignment]
             message.media_type = media_type
+    if record.label is not OWN_WORD:
+        message.label.CopyFrom(encode_label(record.label))
     return message.SerializeToString()
 
 
@@ -84,7 +88,15 @@ def decode_entry(key: bytes, raw: bytes) -> EntryRecord:
         value,
         dict(message.metadata),
         tuple([Act(a.agent, a.request_id, a.reason, a.traceparent, a.retry_of, a.unconditional) for a in message.acts]),
+        _label(key, message.label) if message.HasField("label") else OWN_WORD,
     )
+
+
+def _label(key: bytes, message: pb.LabelRecord) -> Label:
+    try:
+        return read_label(message)
+    except ValueError as error:
+        raise StoreCorrupt(key, f"not a label: {error}") from error
 
 
 def encode_operation(answer: OperationAnswer) -> bytes:

@@ -6,8 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.commits import CommitRequest
+from kokuban_server.app.endorsements import EndorseRequest
+from kokuban_server.app.lineage import NO_ORIGINS, Origins
 from kokuban_server.app.lock_guards import FenceGiven
-from kokuban_server.app.reads import AskAtLeast, AskLocal, AskSnapshot, AskStrong, Freshness
+from kokuban_server.app.reads import UNSAID, AskAtLeast, AskLocal, AskSnapshot, AskStrong, Freshness, Trusting
 from kokuban_server.app.watches import StartAfter, StartNow, StartSnapshot, WatchStart
 from kokuban_server.core import json_values, limits
 from kokuban_server.core.commit import (
@@ -24,6 +26,7 @@ from kokuban_server.core.commit import (
     Mutation,
     Never,
     Precondition,
+    Provenance,
     Put,
     TimeToLive,
     Unconditional,
@@ -32,6 +35,7 @@ from kokuban_server.core.entry import Form, Value
 from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import is_epoch
+from kokuban_server.core.trust import UNDECLARED, Source, SourceKind, Trust
 from kokuban_server.wire.fields import (
     NANOS_PER_MS,
     UUID7,
@@ -41,7 +45,10 @@ from kokuban_server.wire.fields import (
     page_size,
     page_token,
     request_id,
+    session_given,
     too_many,
+    trust_level,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +60,7 @@ if TYPE_CHECKING:
 
     from kokuban.v1 import admin_service_pb2 as admin_pb
     from kokuban.v1 import board_service_pb2 as board_pb
-    from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2
+    from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2, trust_pb2, trust_service_pb2
 
 _MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
@@ -78,13 +85,16 @@ def commit_request(
         raise too_many("mutations", limits.MUTATIONS_MAX, count)
     mutations: list[tuple[EntryKey, Mutation, int]] = []
     releases: list[tuple[int, str]] = []
+    provenance: dict[int, Provenance] = {}
     fences = fences_given(message.fences, "fences") if message.fences else []
     for index, item in enumerate(message.mutations):
         if item.WhichOneof("kind") == "release_lock":
             releases.append((index, _release(item.release_lock.fence, index, fences, releases)))
         else:
-            key, mutation = _mutation(item, index)
+            key, mutation, claimed = _mutation(item, index)
             mutations.append((key, mutation, index))
+            if claimed is not None:
+                provenance[index] = claimed
     if count > 1:
         _distinct(mutations, message.mutations)
     size = _size(message)
@@ -107,6 +117,7 @@ def commit_request(
         traceparent,
         tuple(fences),
         tuple(releases),
+        Origins(provenance, session_given(message.session)) if provenance or message.session else NO_ORIGINS,
     )
 
 
@@ -171,12 +182,7 @@ def _beliefs(messages: Sequence[commit_pb2.EntryPrecondition]) -> tuple[tuple[En
 def _precondition(message: entry_pb2.Precondition, field: str) -> Precondition:
     kind = message.WhichOneof("condition")
     if kind == "at":
-        number = message.at.number
-        if number <= 0:
-            raise InvalidRequest("PRECONDITION_INVALID", f"{field}.at.number", "a revision's number is above 0")
-        if not is_epoch(message.at.epoch):
-            raise InvalidRequest("TOKEN_INVALID", f"{field}.at.epoch", "16 lower-case hexadecimal digits")
-        return At(number, message.at.epoch)
+        return _at(message.at, f"{field}.at")
     if kind is None:
         raise InvalidRequest(
             "PRECONDITION_REQUIRED", field, "say must_not_exist, at or unconditional; there is no default"
@@ -186,7 +192,7 @@ def _precondition(message: entry_pb2.Precondition, field: str) -> Precondition:
     return MustNotExist() if kind == "must_not_exist" else Unconditional()
 
 
-def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutation]:
+def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutation, Provenance | None]:
     kind = message.WhichOneof("kind")
     if kind is None:
         raise InvalidRequest(
@@ -194,9 +200,72 @@ def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutat
         )
     body = getattr(message, kind)
     try:
-        return entry_key(body.key, "key"), _MUTATIONS[kind](body)
+        claimed = None
+        if kind != "delete" and body.HasField("provenance"):
+            claimed = _provenance(body.provenance)
+        return entry_key(body.key, "key"), _MUTATIONS[kind](body), claimed
     except InvalidRequest as refusal:
         raise refusal.under(f"mutations[{index}].{kind}") from None
+
+
+def _provenance(message: entry_pb2.Provenance) -> Provenance:
+    declared = UNDECLARED
+    if message.HasField("source"):
+        declared = source(message.source, "provenance.source")
+        if declared.kind is SourceKind.EXTERNAL and not declared.uri:
+            raise InvalidRequest(
+                "FIELD_REQUIRED", "provenance.source.uri", "what is external could not be traced to it"
+            )
+    if len(message.derived_from) > limits.DERIVED_FROM_ENTRIES_MAX:
+        raise too_many("provenance.derived_from", limits.DERIVED_FROM_ENTRIES_MAX, len(message.derived_from))
+    parents: dict[tuple[EntryKey, At], None] = {}
+    for index, item in enumerate(message.derived_from):
+        field = f"provenance.derived_from[{index}]"
+        parent = _entry_at(item, field)
+        if parent in parents:
+            raise InvalidRequest("DUPLICATE_KEY", field, "each state is named at most once")
+        parents[parent] = None
+    return Provenance(declared, tuple(parents))
+
+
+def source(message: trust_pb2.DeclaredSource, field: str) -> Source:
+    """Give what is said of where something comes from."""
+    kind = _SOURCE_KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidRequest("FIELD_INVALID", f"{field}.kind", "AGENT, USER, TOOL or EXTERNAL")
+    uri = words(message.uri, f"{field}.uri", limits.SOURCE_URI_BYTES_MAX, required=False)
+    name = words(message.name, f"{field}.name", limits.SOURCE_NAME_BYTES_MAX, required=False)
+    if name and kind not in {SourceKind.USER, SourceKind.TOOL}:
+        raise InvalidRequest("FIELD_INVALID", f"{field}.name", "of users and tools only")
+    digest = message.content_sha256
+    if digest and not _SHA256.fullmatch(digest):
+        raise InvalidRequest("FIELD_INVALID", f"{field}.content_sha256", "64 lower-case hexadecimal digits")
+    time_ms = 0
+    if message.HasField("fetch_time"):
+        time = message.fetch_time
+        time_ms = time.seconds * 1000 + time.nanos // NANOS_PER_MS
+        if time.nanos % NANOS_PER_MS or not 0 <= time.nanos <= 999_999_999 or not 0 < time_ms <= _YEAR_9999_MS:  # noqa: PLR2004 - a second's nanoseconds
+            raise InvalidRequest("FIELD_INVALID", f"{field}.fetch_time", "whole milliseconds after 1970")
+    return Source(kind, uri, name, bytes.fromhex(digest), time_ms)
+
+
+_SOURCE_KINDS = {kind.value: kind for kind in SourceKind if kind is not SourceKind.UNDECLARED}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_YEAR_9999_MS = 253_402_300_799_999
+
+
+def _entry_at(message: entry_pb2.EntryAt, field: str) -> tuple[EntryKey, At]:
+    """Give an entry and the state in which it is meant."""
+    key = entry_key(message.key, f"{field}.key")
+    return key, _at(message.at, f"{field}.at")
+
+
+def _at(message: entry_pb2.Revision, field: str) -> At:
+    if message.number <= 0:
+        raise InvalidRequest("PRECONDITION_INVALID", f"{field}.number", "a revision's number is above 0")
+    if not is_epoch(message.epoch):
+        raise InvalidRequest("TOKEN_INVALID", f"{field}.epoch", "16 lower-case hexadecimal digits")
+    return At(message.number, message.epoch)
 
 
 def _put(message: commit_pb2.Put) -> Put:
@@ -252,6 +321,8 @@ def _value(message: entry_pb2.Value, field: str) -> Value:
     form = message.WhichOneof("form")
     if form is None:
         raise InvalidRequest("VALUE_REQUIRED", field, "a value is text, json or binary")
+    if form == "external":
+        raise InvalidRequest("FIELD_INVALID", f"{field}.external", "say where a value comes from by its provenance")
     if form == "text":
         value = Value(Form.TEXT, message.text)
     elif form == "json":
@@ -382,6 +453,19 @@ def freshness(message: entry_pb2.ReadConsistency) -> Freshness:
     return AskStrong() if level == "strong" else AskLocal()
 
 
+def trusting(
+    message: board_pb.GetEntryRequest
+    | board_pb.BatchGetEntriesRequest
+    | board_pb.ListEntriesRequest
+    | board_pb.ListRevisionsRequest,
+) -> Trusting:
+    """Give how much trust a read wants, and where it is noted what it was given of less."""
+    floor = trust_level(message.floor, "floor") if message.floor else None
+    if floor is Trust.SUSPECT:
+        raise InvalidRequest("FIELD_INVALID", "floor", "what is held back is for reviewers")
+    return Trusting(floor, session_given(message.session)) if floor is not None or message.session else UNSAID
+
+
 def get_entry(message: board_pb.GetEntryRequest) -> tuple[str, EntryKey, Freshness]:
     """Give board, entry and freshness."""
     return parse_board(message.board), entry_key(message.key, "key"), freshness(message.consistency)
@@ -446,6 +530,24 @@ def compact(message: admin_pb.CompactRequest) -> str:
     return message.before
 
 
+def endorse(
+    message: trust_service_pb2.EndorseRequest, digest: Callable[[bytes], bytes], traceparent: str
+) -> EndorseRequest:
+    """Give the endorsement that a message asks for."""
+    return EndorseRequest(
+        parse_board(message.board),
+        message.request_id,
+        request_id(message.request_id),
+        digest(b"endorse\x00" + message.SerializeToString(deterministic=True)),
+        entry_key(message.key, "key"),
+        _at(message.at, "at"),
+        trust_level(message.trust, "trust"),
+        words(message.reason, "reason", limits.REASON_BYTES_MAX),
+        traceparent,
+        tuple(fences_given(message.fences, "fences")),
+    )
+
+
 def check_current(
     message: board_pb.CheckCurrentRequest,
 ) -> tuple[str, list[tuple[EntryKey, At]], list[FenceGiven]]:
@@ -456,14 +558,10 @@ def check_current(
     entries: dict[EntryKey, At] = {}
     for index, item in enumerate(message.entries):
         field = f"entries[{index}]"
-        key = entry_key(item.key, f"{field}.key")
+        key, at = _entry_at(item, field)
         if key in entries:
             raise InvalidRequest("DUPLICATE_KEY", f"{field}.key", "each entry is named at most once")
-        if item.at.number <= 0:
-            raise InvalidRequest("PRECONDITION_INVALID", f"{field}.at.number", "a revision's number is above 0")
-        if not is_epoch(item.at.epoch):
-            raise InvalidRequest("TOKEN_INVALID", f"{field}.at.epoch", "16 lower-case hexadecimal digits")
-        entries[key] = At(item.at.number, item.at.epoch)
+        entries[key] = at
     fences = fences_given(message.fences, "fences")
     if not entries and not fences:
         raise InvalidRequest("FIELD_REQUIRED", "entries", "at least one entry or fence to check")

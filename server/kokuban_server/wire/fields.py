@@ -13,6 +13,7 @@ from kokuban_server.core.locks import Fence
 from kokuban_server.core.names import EntryKey, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import is_epoch
+from kokuban_server.core.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +113,21 @@ def fences_given(messages: Sequence[lock_pb2.Fence], field: str) -> list[FenceGi
             raise InvalidRequest("DUPLICATE_KEY", place, "each lock is named at most once")
         given[fence.lock_id] = FenceGiven(place, fence)
     return list(given.values())
+
+
+def trust_level(number: int, field: str) -> Trust:
+    """Give a trust level. Required."""
+    if not number:
+        raise InvalidRequest("FIELD_REQUIRED", field, "a trust level")
+    try:
+        return Trust(number)
+    except ValueError:
+        raise InvalidRequest("FIELD_INVALID", field, "not a trust level that this server knows") from None
+
+
+def session_given(text: str) -> str:
+    """Give the session that a request names, or nothing."""
+    return lock_name(text, "session") if text else ""
 
 
 def words(text: str, field: str, limit: int, *, required: bool = True) -> str:

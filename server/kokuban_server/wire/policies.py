@@ -14,8 +14,9 @@ from kokuban_server.core.boards import BoardState
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.trust import TaintMode, Trust
 from kokuban_server.wire.encode import timestamp
-from kokuban_server.wire.fields import duration_ms, too_many
+from kokuban_server.wire.fields import duration_ms, too_many, trust_level, words
 
 if TYPE_CHECKING:
     from kokuban_server.core.boards import PolicyVersion
@@ -26,6 +27,12 @@ _LOCKS = {
     pb.LOCK_REQUIREMENT_OFF: LockPolicy.OFF,
 }
 _REQUIREMENTS = {policy: requirement for requirement, policy in _LOCKS.items()}
+_TAINTS = {
+    pb.TAINT_MODE_OFF: TaintMode.OFF,
+    pb.TAINT_MODE_TRACK: TaintMode.TRACK,
+    pb.TAINT_MODE_ENFORCE: TaintMode.ENFORCE,
+}
+_TAINT_MODES = {mode: stored for stored, mode in _TAINTS.items()}
 _VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK}
 _DECISIONS = {
     Decision.ALLOWED: pb.ACCESS_DECISION_ALLOWED,
@@ -52,9 +59,22 @@ def decode(message: pb.Policy, place: str) -> Policy:
     if len(message.rules) > limits.POLICY_RULES_ENTRIES_MAX:
         raise too_many(f"{place}.rules", limits.POLICY_RULES_ENTRIES_MAX, len(message.rules))
     rules = tuple([_rule(rule, f"{place}.rules[{index}]") for index, rule in enumerate(message.rules)])
+    tools = _tools(message, place)
     if not message.HasField("administrators"):
-        return Policy(rules)
-    return Policy(rules, _subjects(message.administrators, f"{place}.administrators"))
+        return Policy(rules, tools=tools)
+    return Policy(rules, _subjects(message.administrators, f"{place}.administrators"), tools)
+
+
+def _tools(message: pb.Policy, place: str) -> dict[str, Trust]:
+    if len(message.tools) > limits.POLICY_TOOLS_ENTRIES_MAX:
+        raise too_many(f"{place}.tools", limits.POLICY_TOOLS_ENTRIES_MAX, len(message.tools))
+    tools: dict[str, Trust] = {}
+    for index, tool in enumerate(message.tools):
+        name = words(tool.name, f"{place}.tools[{index}].name", limits.SOURCE_NAME_BYTES_MAX)
+        if name in tools:
+            raise InvalidRequest("DUPLICATE_KEY", f"{place}.tools[{index}].name", "each tool has one rule")
+        tools[name] = trust_level(tool.trust, f"{place}.tools[{index}].trust")
+    return tools
 
 
 def _rule(message: pb.RegionRule, place: str) -> RegionRule:
@@ -62,6 +82,9 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
     requirement = message.lock_requirement
     if requirement and requirement not in _LOCKS:
         raise InvalidRequest("FIELD_INVALID", f"{place}.lock_requirement", "not a requirement that this server knows")
+    taint = message.taint_mode
+    if taint and taint not in _TAINTS:
+        raise InvalidRequest("FIELD_INVALID", f"{place}.taint_mode", "not a mode that this server knows")
     ttl_ms = None
     if has("default_ttl"):
         ttl_ms = duration_ms(message.default_ttl, f"{place}.default_ttl", 0, limits.EXPIRY_MS_MAX)
@@ -79,6 +102,9 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         message.history_revisions_max if has("history_revisions_max") else None,
         age_ms,
         ttl_ms,
+        trust_level(message.read_floor, f"{place}.read_floor") if message.read_floor else None,
+        _TAINTS[taint] if taint else None,
+        message.allows_lowering if has("allows_lowering") else None,
     )
 
 
@@ -91,6 +117,8 @@ def encode(policy: Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_encoded_rule, policy.rules))
     if policy.administrators != Policy().administrators:
         message.administrators.subjects.extend(policy.administrators.texts)
+    # One level stands for one number, here as in `fields.trust_level`.
+    message.tools.extend(pb.ToolRule(name=name, trust=trust.value) for name, trust in policy.tools.items())  # type: ignore[arg-type]
     return message
 
 
@@ -104,7 +132,12 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         history_revisions_max=rule.history_revisions_max,
         history_age_max=_duration(rule.history_age_ms_max),
         default_ttl=_duration(rule.default_ttl_ms),
+        allows_lowering=rule.allows_lowering,
     )
+    if rule.read_floor is not None:
+        message.read_floor = rule.read_floor.value  # type: ignore[assignment]
+    if rule.taint_mode is not None:
+        message.taint_mode = _TAINT_MODES[rule.taint_mode]
     if rule.lock_policy is not None:
         message.lock_requirement = _REQUIREMENTS[rule.lock_policy]
     return message

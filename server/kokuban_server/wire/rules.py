@@ -23,6 +23,7 @@ class Rule(NamedTuple):
 _OPERATOR = frozenset({Role.OPERATOR})
 _BREAKERS = frozenset({Role.SUPERVISOR, Role.OPERATOR})
 _BOOKKEEPERS = frozenset({Role.AUDITOR, Role.OPERATOR})
+_ENDORSERS = frozenset({Role.SUPERVISOR, Role.OPERATOR, Role.SYSTEM})
 _OVERSEERS = frozenset({Role.OPERATOR, Role.SUPERVISOR, Role.AUDITOR})
 
 RULES: Final[dict[str, Rule]] = {
@@ -55,6 +56,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.AdminService.Compact": Rule(roles=_OPERATOR),
     "kokuban.v1.AdminService.ListAuditRecords": Rule(roles=_BOOKKEEPERS),
     "kokuban.v1.AdminService.VerifyAudit": Rule(roles=_BOOKKEEPERS),
+    "kokuban.v1.TrustService.Endorse": Rule(roles=_ENDORSERS, verb=Verb.WRITE),
     "kokuban.v1.TrustService.ScreenText": Rule(),
 }
 """A method without a row here does not start. The use cases keep to the rules; tests/wire/test_credentials.py holds every

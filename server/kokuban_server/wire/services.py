@@ -158,14 +158,18 @@ class BoardService:
 
     async def get_entry(self, raw: bytes, call: Call) -> bytes:
         """Read one entry."""
-        board, key, freshness = decode.get_entry(parse_message(board_pb.GetEntryRequest, raw))
-        found, revision = await self._reads.get(call.principal, board, key, freshness, call.deadline)
+        message = parse_message(board_pb.GetEntryRequest, raw)
+        board, key, freshness = decode.get_entry(message)
+        trusting = decode.trusting(message)
+        found, revision = await self._reads.get(call.principal, board, key, freshness, call.deadline, trusting)
         return encode.got(found, revision, self._epoch).SerializeToString()
 
     async def batch_get_entries(self, raw: bytes, call: Call) -> bytes:
         """Read several entries in one cut."""
-        board, named, freshness = decode.batch_get(parse_message(board_pb.BatchGetEntriesRequest, raw))
-        entries = await self._reads.batch_get(call.principal, board, named, freshness, call.deadline)
+        message = parse_message(board_pb.BatchGetEntriesRequest, raw)
+        board, named, freshness = decode.batch_get(message)
+        trusting = decode.trusting(message)
+        entries = await self._reads.batch_get(call.principal, board, named, freshness, call.deadline, trusting)
         return encode.batch(entries, self._epoch).SerializeToString()
 
     async def list_entries(self, raw: bytes, call: Call) -> bytes:
@@ -173,7 +177,16 @@ class BoardService:
         message = parse_message(board_pb.ListEntriesRequest, raw)
         board, region, path, size, token, freshness = decode.list_entries(message)
         page = await self._reads.list_entries(
-            call.principal, board, region, path, size, token, freshness, call.deadline
+            call.principal,
+            board,
+            region,
+            path,
+            size,
+            token,
+            freshness,
+            call.deadline,
+            decode.trusting(message),
+            omit_values=message.omit_values,
         )
         return encode.listing(page, self._epoch, omit_values=message.omit_values).SerializeToString()
 
@@ -181,7 +194,8 @@ class BoardService:
         """Read one page of an entry's history."""
         message = parse_message(board_pb.ListRevisionsRequest, raw)
         board, key, size, token = decode.list_revisions(message)
-        page = await self._reads.list_revisions(call.principal, board, key, size, token, call.deadline)
+        trusting = decode.trusting(message)
+        page = await self._reads.list_revisions(call.principal, board, key, size, token, call.deadline, trusting)
         return encode.history(page, self._epoch).SerializeToString()
 
     async def watch(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:

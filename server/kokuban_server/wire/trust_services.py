@@ -10,20 +10,18 @@ from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import Source, SourceKind, Verdict
-from kokuban_server.wire.fields import parse_message, words
+from kokuban_server.core.screening.screening import Verdict
+from kokuban_server.core.trust import UNDECLARED
+from kokuban_server.wire import decode, encode
+from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
 if TYPE_CHECKING:
+    from kokuban_server.app.endorsements import Endorsements
+    from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.screenings import Screenings
     from kokuban_server.core.screening.screening import Finding
 
-_KINDS = {
-    pb.SOURCE_KIND_AGENT: SourceKind.AGENT,
-    pb.SOURCE_KIND_USER: SourceKind.USER,
-    pb.SOURCE_KIND_TOOL: SourceKind.TOOL,
-    pb.SOURCE_KIND_EXTERNAL: SourceKind.EXTERNAL,
-}
 _VERDICTS = {
     Verdict.ADMIT: pb.SCREENING_VERDICT_ADMIT,
     Verdict.ADMIT_AS_DATA: pb.SCREENING_VERDICT_ADMIT_AS_DATA,
@@ -39,20 +37,36 @@ _SEVERITIES = {
 class TrustService:
     """kokuban.v1.TrustService."""
 
-    def __init__(self, screenings: Screenings, epoch: str) -> None:
+    def __init__(self, screenings: Screenings, endorsements: Endorsements, request_ids: RequestIds, epoch: str) -> None:
         self._screenings = screenings
+        self._endorsements = endorsements
+        self._request_ids = request_ids
         self._epoch = epoch
 
     @property
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
-        return {"ScreenText": UnaryMethod(self.screen_text)}
+        return {
+            "Endorse": UnaryMethod(self.endorse, writes=True),
+            "ScreenText": UnaryMethod(self.screen_text),
+        }
+
+    async def endorse(self, raw: bytes, call: Call) -> bytes:
+        """Raise the trust of an entry's state."""
+        message = parse_message(pb.EndorseRequest, raw)
+        request = decode.endorse(message, self._request_ids.digest, call.traceparent)
+        committed = await self._endorsements.endorse(call.principal, request, call.deadline)
+        return pb.EndorseResponse(
+            token=encode_token(self._epoch, committed.revision),
+            revision=encode.revision(committed.revision, self._epoch),
+            replayed=committed.replayed,
+        ).SerializeToString()
 
     async def screen_text(self, raw: bytes, call: Call) -> bytes:
         """Say what is in a text."""
         message = parse_message(pb.ScreenTextRequest, raw)
         board_id, text = parse_board(message.board), _text(message.text)
-        source = _source(message.source) if message.HasField("source") else Source()
+        source = decode.source(message.source, "source") if message.HasField("source") else UNDECLARED
         board, found = await self._screenings.screen(call.principal, board_id, text, source, call.deadline)
         views = (pb.TextView(name=view.name, text=view.text, truncated=view.is_cut) for view in found.views)
         return pb.ScreenTextResponse(
@@ -70,13 +84,6 @@ def _text(text: str) -> str:
         facts = {"limit": str(most), "actual": str(size)}
         raise InvalidRequest("VALUE_TOO_LARGE", "text", f"at most {most} bytes, this has {size}", facts)
     return text
-
-
-def _source(message: pb.DeclaredSource) -> Source:
-    kind = _KINDS.get(message.kind)
-    if kind is None:
-        raise InvalidRequest("FIELD_INVALID", "source.kind", "AGENT, USER, TOOL or EXTERNAL")
-    return Source(kind, words(message.uri, "source.uri", limits.SOURCE_URI_BYTES_MAX, required=False))
 
 
 def _finding(finding: Finding) -> pb.ScreeningFinding:

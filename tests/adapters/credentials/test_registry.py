@@ -27,6 +27,7 @@ from kokuban_server.adapters.credentials import (
 )
 from kokuban_server.core.access import EVERYBODY, NOBODY, Grants, Role
 from kokuban_server.core.refusals import Unauthenticated
+from kokuban_server.core.trust import Trust
 from kokuban_server.ports.credentials import Certificate, Credentials
 from tests.adapters.credentials.turned_clock import NOW_MS, TurnedClock
 
@@ -114,6 +115,13 @@ def test_a_token_gives_its_principal_and_the_same_object_each_time(path: Path) -
     assert book.by_token(TOKEN) is principal
     other = book.by_token(OTHER_TOKEN)
     assert (other.agent, other.boards, other.expires_ms) == ("other-1", Grants(frozenset({"main"})), 0)
+    assert (other.trust_ceiling, other.browses) == (Trust.SYSTEM, False)
+
+
+def test_a_credential_limits_how_far_its_agent_is_trusted(path: Path) -> None:
+    write(path, fields(trust_ceiling="external", browses=True))
+    principal = Book(path).credentials.by_token(TOKEN)
+    assert (principal.trust_ceiling, principal.browses) == (Trust.EXTERNAL, True)
 
 
 def test_what_is_no_known_token_is_refused_alike(path: Path) -> None:
@@ -204,6 +212,9 @@ BAD_PRINCIPALS: list[tuple[str, dict[str, Any], str]] = [
     ("conversations true", fields(conversations=True), "'planner': conversations"),
     ("tasks an object", fields(tasks={}), "'planner': tasks"),
     ("too many tasks", fields(tasks=[str(n) for n in range(1_025)]), "'planner': tasks"),
+    ("ceiling unknown", fields(trust_ceiling="USER"), "'planner': trust_ceiling: 'USER'"),
+    ("ceiling suspect", fields(trust_ceiling="suspect"), "'planner': trust_ceiling: 'suspect'"),
+    ("browses a text", fields(browses="yes"), "'planner': browses"),
     ("no credential", fields(token_sha256=None), "'planner': token_sha256"),
     ("hash too short", fields(token_sha256=token_sha256(TOKEN)[1:]), "'planner': token_sha256"),
     ("hash in capitals", fields(token_sha256="A" * 64), "'planner': token_sha256"),

@@ -21,7 +21,8 @@ from kokuban_server.adapters.screening.frames import (
     encode_question,
 )
 from kokuban_server.core import limits
-from kokuban_server.core.screening.screening import Source, SourceKind, Verdict, screen
+from kokuban_server.core.screening.screening import Verdict, screen
+from kokuban_server.core.trust import Source, SourceKind
 from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:

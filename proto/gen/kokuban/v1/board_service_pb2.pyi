@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from kokuban.v1 import entry_pb2 as _entry_pb2
 from kokuban.v1 import lock_pb2 as _lock_pb2
+from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -29,8 +30,20 @@ class GetEntryRequest(_message.Message):
     BOARD_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
+    floor: _trust_pb2.TrustLevel.ValueType
+    """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
+    `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
+    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    """
+    session: _builtins.str
+    """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
+    scope later is marked with it. Needed with a floor of `EXTERNAL` in regions whose taint mode is `ENFORCE`, else
+    `READ_SCOPE_REQUIRED`. `READ_SCOPE_FULL` if the scope would be given more than 256 such states.
+    """
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry. Required."""
@@ -45,10 +58,12 @@ class GetEntryRequest(_message.Message):
         board: _builtins.str = ...,
         key: _entry_pb2.EntryKey | None = ...,
         consistency: _entry_pb2.ReadConsistency | None = ...,
+        floor: _trust_pb2.TrustLevel.ValueType = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "key", b"key", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -91,8 +106,20 @@ class BatchGetEntriesRequest(_message.Message):
     BOARD_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
+    floor: _trust_pb2.TrustLevel.ValueType
+    """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
+    `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
+    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    """
+    session: _builtins.str
+    """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
+    scope later is marked with it. Needed with a floor of `EXTERNAL` in regions whose taint mode is `ENFORCE`, else
+    `READ_SCOPE_REQUIRED`. `READ_SCOPE_FULL` if the scope would be given more than 256 such states.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryKey]:
         """keys are 1 to 100 entries, each once."""
@@ -107,10 +134,12 @@ class BatchGetEntriesRequest(_message.Message):
         board: _builtins.str = ...,
         keys: _abc.Iterable[_entry_pb2.EntryKey] | None = ...,
         consistency: _entry_pb2.ReadConsistency | None = ...,
+        floor: _trust_pb2.TrustLevel.ValueType = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "keys", b"keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "keys", b"keys", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -129,7 +158,7 @@ class BatchGetEntriesResponse(_message.Message):
     """token names the state that was read."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """entries are those that are there, in the order asked. If they are larger than 3 MiB together the request is refused with
+        """entries are those that are there, in the order asked; those below the floor without value and metadata. If they are larger than 3 MiB together the request is refused with
         `RESPONSE_TOO_LARGE`.
         """
 
@@ -165,6 +194,8 @@ class ListEntriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     OMIT_VALUES_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     region: _builtins.str
@@ -177,6 +208,16 @@ class ListEntriesRequest(_message.Message):
     """page_token is `next_page_token` of the page before. All other fields must be as they were, except consistency."""
     omit_values: _builtins.bool
     """omit_values leaves out the values."""
+    floor: _trust_pb2.TrustLevel.ValueType
+    """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
+    `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
+    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    """
+    session: _builtins.str
+    """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
+    scope later is marked with it. Needed with a floor of `EXTERNAL` in regions whose taint mode is `ENFORCE`, else
+    `READ_SCOPE_REQUIRED`. `READ_SCOPE_FULL` if the scope would be given more than 256 such states.
+    """
     @_builtins.property
     def consistency(self) -> _entry_pb2.ReadConsistency:
         """consistency is how fresh the answer must be. Not given means strong."""
@@ -191,10 +232,12 @@ class ListEntriesRequest(_message.Message):
         page_token: _builtins.str = ...,
         consistency: _entry_pb2.ReadConsistency | None = ...,
         omit_values: _builtins.bool = ...,
+        floor: _trust_pb2.TrustLevel.ValueType = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "omit_values", b"omit_values", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "omit_values", b"omit_values", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "region", b"region", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,12 +285,24 @@ class ListRevisionsRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     page_size: _builtins.int
     """page_size is the most states in one page, up to 1000. 0 means 100. A page also ends before 3 MiB."""
     page_token: _builtins.str
     """page_token is `next_page_token` of the page before. All other fields must be as they were."""
+    floor: _trust_pb2.TrustLevel.ValueType
+    """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
+    `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
+    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    """
+    session: _builtins.str
+    """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
+    scope later is marked with it. Needed with a floor of `EXTERNAL` in regions whose taint mode is `ENFORCE`, else
+    `READ_SCOPE_REQUIRED`. `READ_SCOPE_FULL` if the scope would be given more than 256 such states.
+    """
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry. Required."""
@@ -259,10 +314,12 @@ class ListRevisionsRequest(_message.Message):
         key: _entry_pb2.EntryKey | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        floor: _trust_pb2.TrustLevel.ValueType = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "key", b"key", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "floor", b"floor", "key", b"key", "page_size", b"page_size", "page_token", b"page_token", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,36 +568,6 @@ class WatchResponse(_message.Message):
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
 
 @_typing.final
-class EntryAt(_message.Message):
-    """EntryAt is an entry in the state that the caller has seen."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def key(self) -> _entry_pb2.EntryKey:
-        """key is the entry. Required."""
-
-    @_builtins.property
-    def at(self) -> _entry_pb2.Revision:
-        """at is the state. Required."""
-
-    def __init__(
-        self,
-        *,
-        key: _entry_pb2.EntryKey | None = ...,
-        at: _entry_pb2.Revision | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntryAt: _TypeAlias = EntryAt  # noqa: Y015
-
-@_typing.final
 class CheckCurrentRequest(_message.Message):
     """CheckCurrentRequest asks whether entries and fences are still current."""
 
@@ -552,7 +579,7 @@ class CheckCurrentRequest(_message.Message):
     board: _builtins.str
     """board is the board's id. Required."""
     @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryAt]:
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryAt]:
         """entries are what the caller has read, at most 100, each once."""
 
     @_builtins.property
@@ -563,7 +590,7 @@ class CheckCurrentRequest(_message.Message):
         self,
         *,
         board: _builtins.str = ...,
-        entries: _abc.Iterable[Global___EntryAt] | None = ...,
+        entries: _abc.Iterable[_entry_pb2.EntryAt] | None = ...,
         fences: _abc.Iterable[_lock_pb2.Fence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

@@ -112,7 +112,8 @@ class BoardServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetEntry(self, request, context):
-        """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller.
+        """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller;
+        `WITHHELD` if it is trusted less than the request's floor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,6 +144,7 @@ class BoardServiceServicer(object):
 
     def Watch(self, request, context):
         """Watch sends every change at and below the given paths, once, in order of revision, for as long as the stream lives.
+        What is trusted less than its region's read floor is sent as withheld; to see it, read it.
         When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
         up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
         default), `WATCH_GAP` if the store lost a change.

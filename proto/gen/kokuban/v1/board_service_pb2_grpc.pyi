@@ -49,7 +49,9 @@ class BoardServiceStub:
     their request id. A refused commit does not end the stream. Commits that depend on each other must wait for answers.
     """
     GetEntry: _grpc.UnaryUnaryMultiCallable[_board_service_pb2.GetEntryRequest, _board_service_pb2.GetEntryResponse]
-    """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller."""
+    """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller;
+    `WITHHELD` if it is trusted less than the request's floor.
+    """
     BatchGetEntries: _grpc.UnaryUnaryMultiCallable[_board_service_pb2.BatchGetEntriesRequest, _board_service_pb2.BatchGetEntriesResponse]
     """BatchGetEntries reads several entries of a board in one consistent cut."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_board_service_pb2.ListEntriesRequest, _board_service_pb2.ListEntriesResponse]
@@ -62,6 +64,7 @@ class BoardServiceStub:
     """
     Watch: _grpc.UnaryStreamMultiCallable[_board_service_pb2.WatchRequest, _board_service_pb2.WatchResponse]
     """Watch sends every change at and below the given paths, once, in order of revision, for as long as the stream lives.
+    What is trusted less than its region's read floor is sent as withheld; to see it, read it.
     When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
     up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
     default), `WATCH_GAP` if the store lost a change.
@@ -92,7 +95,9 @@ class BoardServiceAsyncStub(BoardServiceStub):
     their request id. A refused commit does not end the stream. Commits that depend on each other must wait for answers.
     """
     GetEntry: _aio.UnaryUnaryMultiCallable[_board_service_pb2.GetEntryRequest, _board_service_pb2.GetEntryResponse]  # type: ignore[assignment]
-    """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller."""
+    """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller;
+    `WITHHELD` if it is trusted less than the request's floor.
+    """
     BatchGetEntries: _aio.UnaryUnaryMultiCallable[_board_service_pb2.BatchGetEntriesRequest, _board_service_pb2.BatchGetEntriesResponse]  # type: ignore[assignment]
     """BatchGetEntries reads several entries of a board in one consistent cut."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_board_service_pb2.ListEntriesRequest, _board_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
@@ -105,6 +110,7 @@ class BoardServiceAsyncStub(BoardServiceStub):
     """
     Watch: _aio.UnaryStreamMultiCallable[_board_service_pb2.WatchRequest, _board_service_pb2.WatchResponse]  # type: ignore[assignment]
     """Watch sends every change at and below the given paths, once, in order of revision, for as long as the stream lives.
+    What is trusted less than its region's read floor is sent as withheld; to see it, read it.
     When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
     up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
     default), `WATCH_GAP` if the store lost a change.
@@ -150,7 +156,9 @@ class BoardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _board_service_pb2.GetEntryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_board_service_pb2.GetEntryResponse, _abc.Awaitable[_board_service_pb2.GetEntryResponse]]:
-        """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller."""
+        """GetEntry reads one entry. `NOT_FOUND` if it is not there, was deleted, has expired, or may not be read by the caller;
+        `WITHHELD` if it is trusted less than the request's floor.
+        """
 
     @_abc_1.abstractmethod
     def BatchGetEntries(
@@ -187,6 +195,7 @@ class BoardServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_board_service_pb2.WatchResponse], _abc.AsyncIterator[_board_service_pb2.WatchResponse]]:
         """Watch sends every change at and below the given paths, once, in order of revision, for as long as the stream lives.
+        What is trusted less than its region's read floor is sent as withheld; to see it, read it.
         When it cannot keep that promise it ends and says so: `WATCH_TOO_SLOW` with the last token if the reader does not keep
         up (8,192 changes or 16 MiB wait for it), `HISTORY_COMPACTED` if the start is older than what the store keeps (1 hour by
         default), `WATCH_GAP` if the store lost a change.

@@ -13,6 +13,7 @@ from google.protobuf.internal import containers as _containers
 from kokuban.v1 import entry_pb2 as _entry_pb2
 from kokuban.v1 import error_reason_pb2 as _error_reason_pb2
 from kokuban.v1 import lock_pb2 as _lock_pb2
+from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -26,7 +27,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Put(_message.Message):
-    """Put writes an entry: creates it or changes it."""
+    """Put writes an entry: creates it or changes it. Like every mutation of an entry that is trusted more than what is written, it is
+    refused with `TRUST_TOO_LOW` unless the board's policy lets the region's entries be lowered.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -57,6 +60,7 @@ class Put(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry to write."""
@@ -88,6 +92,10 @@ class Put(_message.Message):
         put fills in, so a client that does not know a field cannot erase it. Refused with `MASK_INVALID`.
         """
 
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where it comes from."""
+
     def __init__(
         self,
         *,
@@ -98,10 +106,11 @@ class Put(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "expiry", b"expiry", "key", b"key", "precondition", b"precondition", "ttl", b"ttl", "update_mask", b"update_mask", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "expiry", b"expiry", "key", b"key", "precondition", b"precondition", "provenance", b"provenance", "ttl", b"ttl", "update_mask", b"update_mask", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "expiry", b"expiry", "key", b"key", "metadata", b"metadata", "precondition", b"precondition", "ttl", b"ttl", "update_mask", b"update_mask", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "expiry", b"expiry", "key", b"key", "metadata", b"metadata", "precondition", b"precondition", "provenance", b"provenance", "ttl", b"ttl", "update_mask", b"update_mask", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_expiry: _TypeAlias = _typing.Literal["expire_time", "ttl"]  # noqa: Y015
     _WhichOneofArgType_expiry: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
@@ -149,21 +158,27 @@ class Increment(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     by: _builtins.int
     """by is added. The sum must stay within 64 bits signed, else `NUMBER_OUT_OF_RANGE`."""
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry. Created from 0 if there is none."""
 
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where it comes from."""
+
     def __init__(
         self,
         *,
         key: _entry_pb2.EntryKey | None = ...,
         by: _builtins.int = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -179,6 +194,7 @@ class AppendToList(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry. Created as an empty array if there is none."""
@@ -187,15 +203,20 @@ class AppendToList(_message.Message):
     def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """items are JSON texts, 1 to 256, appended in order."""
 
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where it comes from."""
+
     def __init__(
         self,
         *,
         key: _entry_pb2.EntryKey | None = ...,
         items: _abc.Iterable[_builtins.str] | None = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,6 +230,7 @@ class AddToSet(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def key(self) -> _entry_pb2.EntryKey:
         """key is the entry. Created as an empty array if there is none."""
@@ -219,15 +241,20 @@ class AddToSet(_message.Message):
         count; 1 and 1.0 are equal), is not added again.
         """
 
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where it comes from."""
+
     def __init__(
         self,
         *,
         key: _entry_pb2.EntryKey | None = ...,
         items: _abc.Iterable[_builtins.str] | None = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "key", b"key", "provenance", b"provenance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,6 +269,7 @@ class MergePatch(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     PRECONDITION_FIELD_NUMBER: _builtins.int
     PATCH_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
     patch: _builtins.str
     """patch is the JSON merge patch."""
     @_builtins.property
@@ -252,16 +280,21 @@ class MergePatch(_message.Message):
     def precondition(self) -> _entry_pb2.Precondition:
         """precondition must be `at`. Required."""
 
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where it comes from."""
+
     def __init__(
         self,
         *,
         key: _entry_pb2.EntryKey | None = ...,
         precondition: _entry_pb2.Precondition | None = ...,
         patch: _builtins.str = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "precondition", b"precondition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "precondition", b"precondition", "provenance", b"provenance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "patch", b"patch", "precondition", b"precondition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "patch", b"patch", "precondition", b"precondition", "provenance", b"provenance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -399,6 +432,7 @@ class CommitRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
     FENCES_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     request_id: _builtins.str
@@ -412,6 +446,11 @@ class CommitRequest(_message.Message):
     retry_of: _builtins.str
     """retry_of is the request id of an earlier attempt that lost a conflict and that this commit replaces, so that the
     conflict's outcome can be told. A UUID of version 7, or empty.
+    """
+    session: _builtins.str
+    """session is one of the caller's sessions, in whose read scope the commit is written: if external text was given in it, what is
+    written is marked. A read scope that was begun may be named also when its session has ended. Needed for writes to regions
+    whose taint mode is `ENFORCE`, else `READ_SCOPE_REQUIRED`.
     """
     @_builtins.property
     def preconditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryPrecondition]:
@@ -442,10 +481,11 @@ class CommitRequest(_message.Message):
         reason: _builtins.str = ...,
         retry_of: _builtins.str = ...,
         fences: _abc.Iterable[_lock_pb2.Fence] | None = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "fences", b"fences", "mutations", b"mutations", "preconditions", b"preconditions", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "fences", b"fences", "mutations", b"mutations", "preconditions", b"preconditions", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,13 +499,16 @@ class MutationResult(_message.Message):
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """sequence is the entry's write count after the commit. 0 for `ReleaseLock`."""
+    trust: _trust_pb2.TrustLevel.ValueType
+    """trust is the level of what was written. Not set for deletes and `ReleaseLock`, and on such a replay."""
     @_builtins.property
     def value(self) -> _entry_pb2.Value:
         """value is the final value at the commit's revision, for mutations that compute one (`Increment`, `AppendToList`,
         `AddToSet`, `MergePatch`). Where several increments were folded into one write, it includes them all. Absent on a
-        replay whose history has been trimmed meanwhile.
+        replay whose history has been trimmed meanwhile, and where it is trusted less than the region's read floor.
         """
 
     def __init__(
@@ -473,10 +516,11 @@ class MutationResult(_message.Message):
         *,
         sequence: _builtins.int = ...,
         value: _entry_pb2.Value | None = ...,
+        trust: _trust_pb2.TrustLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "trust", b"trust", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,37 +23,50 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kokuban/v1/entry.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n\x08\x45ntryKey\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\")\n\x08Revision\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\t\"/\n\x0b\x42inaryValue\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\t\"Z\n\x05Value\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x12)\n\x06\x62inary\x18\x03 \x01(\x0b\x32\x17.kokuban.v1.BinaryValueH\x00\x42\x06\n\x04\x66orm\"\xa6\x03\n\x05\x45ntry\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x17\n\x0f\x63reate_revision\x18\x03 \x01(\x03\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12 \n\x05value\x18\x05 \x01(\x0b\x32\x11.kokuban.v1.Value\x12\x31\n\x08metadata\x18\x06 \x03(\x0b\x32\x1f.kokuban.v1.Entry.MetadataEntry\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61uthor\x18\n \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"v\n\x03\x41\x63t\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x15\n\runconditional\x18\x05 \x01(\x08\x12\x10\n\x08retry_of\x18\x06 \x01(\t\"\x8f\x01\n\x0b\x45ntryChange\x12$\n\x04type\x18\x01 \x01(\x0e\x32\x16.kokuban.v1.ChangeType\x12 \n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12\x19\n\x11previous_revision\x18\x03 \x01(\x03\x12\x1d\n\x04\x61\x63ts\x18\x04 \x03(\x0b\x32\x0f.kokuban.v1.Act\"r\n\x0cPrecondition\x12\x18\n\x0emust_not_exist\x18\x01 \x01(\x08H\x00\x12\"\n\x02\x61t\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.RevisionH\x00\x12\x17\n\runconditional\x18\x03 \x01(\x08H\x00\x42\x0b\n\tcondition\"e\n\x0fReadConsistency\x12\x10\n\x06strong\x18\x01 \x01(\x08H\x00\x12\x12\n\x08\x61t_least\x18\x02 \x01(\tH\x00\x12\x12\n\x08snapshot\x18\x03 \x01(\tH\x00\x12\x0f\n\x05local\x18\x04 \x01(\x08H\x00\x42\x07\n\x05level*p\n\nChangeType\x12\x1b\n\x17\x43HANGE_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43HANGE_TYPE_PUT\x10\x01\x12\x17\n\x13\x43HANGE_TYPE_DELETED\x10\x02\x12\x17\n\x13\x43HANGE_TYPE_EXPIRED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kokuban/v1/entry.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/trust.proto\"(\n\x08\x45ntryKey\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\")\n\x08Revision\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\t\"/\n\x0b\x42inaryValue\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\t\"\xfa\x01\n\rExternalValue\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x12)\n\x06\x62inary\x18\x03 \x01(\x0b\x32\x17.kokuban.v1.BinaryValueH\x00\x12*\n\x06source\x18\x04 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12\x39\n\x08metadata\x18\x05 \x03(\x0b\x32\'.kokuban.v1.ExternalValue.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04\x66orm\"\x89\x01\n\x05Value\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x12)\n\x06\x62inary\x18\x03 \x01(\x0b\x32\x17.kokuban.v1.BinaryValueH\x00\x12-\n\x08\x65xternal\x18\x04 \x01(\x0b\x32\x19.kokuban.v1.ExternalValueH\x00\x42\x06\n\x04\x66orm\"\xc5\x01\n\x05Label\x12%\n\x05trust\x18\x01 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12*\n\x06source\x18\x02 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12)\n\x0c\x64\x65rived_from\x18\x03 \x03(\x0b\x32\x13.kokuban.v1.EntryAt\x12\x0f\n\x07tracked\x18\x04 \x01(\x08\x12\x18\n\x10\x65xtends_previous\x18\x05 \x01(\x08\x12\x13\n\x0b\x65ndorsed_by\x18\x06 \x01(\t\"\xda\x03\n\x05\x45ntry\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x17\n\x0f\x63reate_revision\x18\x03 \x01(\x03\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12 \n\x05value\x18\x05 \x01(\x0b\x32\x11.kokuban.v1.Value\x12\x31\n\x08metadata\x18\x06 \x03(\x0b\x32\x1f.kokuban.v1.Entry.MetadataEntry\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61uthor\x18\n \x01(\t\x12 \n\x05label\x18\x0b \x01(\x0b\x32\x11.kokuban.v1.Label\x12\x10\n\x08withheld\x18\x0c \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"N\n\x07\x45ntryAt\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12 \n\x02\x61t\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\"c\n\nProvenance\x12*\n\x06source\x18\x01 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12)\n\x0c\x64\x65rived_from\x18\x02 \x03(\x0b\x32\x13.kokuban.v1.EntryAt\"v\n\x03\x41\x63t\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x15\n\runconditional\x18\x05 \x01(\x08\x12\x10\n\x08retry_of\x18\x06 \x01(\t\"\x8f\x01\n\x0b\x45ntryChange\x12$\n\x04type\x18\x01 \x01(\x0e\x32\x16.kokuban.v1.ChangeType\x12 \n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12\x19\n\x11previous_revision\x18\x03 \x01(\x03\x12\x1d\n\x04\x61\x63ts\x18\x04 \x03(\x0b\x32\x0f.kokuban.v1.Act\"r\n\x0cPrecondition\x12\x18\n\x0emust_not_exist\x18\x01 \x01(\x08H\x00\x12\"\n\x02\x61t\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.RevisionH\x00\x12\x17\n\runconditional\x18\x03 \x01(\x08H\x00\x42\x0b\n\tcondition\"e\n\x0fReadConsistency\x12\x10\n\x06strong\x18\x01 \x01(\x08H\x00\x12\x12\n\x08\x61t_least\x18\x02 \x01(\tH\x00\x12\x12\n\x08snapshot\x18\x03 \x01(\tH\x00\x12\x0f\n\x05local\x18\x04 \x01(\x08H\x00\x42\x07\n\x05level*p\n\nChangeType\x12\x1b\n\x17\x43HANGE_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43HANGE_TYPE_PUT\x10\x01\x12\x17\n\x13\x43HANGE_TYPE_DELETED\x10\x02\x12\x17\n\x13\x43HANGE_TYPE_EXPIRED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.entry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_EXTERNALVALUE_METADATAENTRY']._loaded_options = None
+  _globals['_EXTERNALVALUE_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_ENTRY_METADATAENTRY']._loaded_options = None
   _globals['_ENTRY_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_CHANGETYPE']._serialized_start=1207
-  _globals['_CHANGETYPE']._serialized_end=1319
-  _globals['_ENTRYKEY']._serialized_start=71
-  _globals['_ENTRYKEY']._serialized_end=111
-  _globals['_REVISION']._serialized_start=113
-  _globals['_REVISION']._serialized_end=154
-  _globals['_BINARYVALUE']._serialized_start=156
-  _globals['_BINARYVALUE']._serialized_end=203
-  _globals['_VALUE']._serialized_start=205
-  _globals['_VALUE']._serialized_end=295
-  _globals['_ENTRY']._serialized_start=298
-  _globals['_ENTRY']._serialized_end=720
-  _globals['_ENTRY_METADATAENTRY']._serialized_start=673
-  _globals['_ENTRY_METADATAENTRY']._serialized_end=720
-  _globals['_ACT']._serialized_start=722
-  _globals['_ACT']._serialized_end=840
-  _globals['_ENTRYCHANGE']._serialized_start=843
-  _globals['_ENTRYCHANGE']._serialized_end=986
-  _globals['_PRECONDITION']._serialized_start=988
-  _globals['_PRECONDITION']._serialized_end=1102
-  _globals['_READCONSISTENCY']._serialized_start=1104
-  _globals['_READCONSISTENCY']._serialized_end=1205
+  _globals['_CHANGETYPE']._serialized_start=1965
+  _globals['_CHANGETYPE']._serialized_end=2077
+  _globals['_ENTRYKEY']._serialized_start=95
+  _globals['_ENTRYKEY']._serialized_end=135
+  _globals['_REVISION']._serialized_start=137
+  _globals['_REVISION']._serialized_end=178
+  _globals['_BINARYVALUE']._serialized_start=180
+  _globals['_BINARYVALUE']._serialized_end=227
+  _globals['_EXTERNALVALUE']._serialized_start=230
+  _globals['_EXTERNALVALUE']._serialized_end=480
+  _globals['_EXTERNALVALUE_METADATAENTRY']._serialized_start=425
+  _globals['_EXTERNALVALUE_METADATAENTRY']._serialized_end=472
+  _globals['_VALUE']._serialized_start=483
+  _globals['_VALUE']._serialized_end=620
+  _globals['_LABEL']._serialized_start=623
+  _globals['_LABEL']._serialized_end=820
+  _globals['_ENTRY']._serialized_start=823
+  _globals['_ENTRY']._serialized_end=1297
+  _globals['_ENTRY_METADATAENTRY']._serialized_start=425
+  _globals['_ENTRY_METADATAENTRY']._serialized_end=472
+  _globals['_ENTRYAT']._serialized_start=1299
+  _globals['_ENTRYAT']._serialized_end=1377
+  _globals['_PROVENANCE']._serialized_start=1379
+  _globals['_PROVENANCE']._serialized_end=1478
+  _globals['_ACT']._serialized_start=1480
+  _globals['_ACT']._serialized_end=1598
+  _globals['_ENTRYCHANGE']._serialized_start=1601
+  _globals['_ENTRYCHANGE']._serialized_end=1744
+  _globals['_PRECONDITION']._serialized_start=1746
+  _globals['_PRECONDITION']._serialized_end=1860
+  _globals['_READCONSISTENCY']._serialized_start=1862
+  _globals['_READCONSISTENCY']._serialized_end=1963
 # @@protoc_insertion_point(module_scope)

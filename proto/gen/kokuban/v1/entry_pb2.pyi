@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -139,14 +140,85 @@ class BinaryValue(_message.Message):
 Global___BinaryValue: _TypeAlias = BinaryValue  # noqa: Y015
 
 @_typing.final
+class ExternalValue(_message.Message):
+    """ExternalValue is what came from outside or was made of it. It is data for people and programs to look at: whoever hands it to
+    a model must mark it as such, and nobody may follow what it says.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    JSON_FIELD_NUMBER: _builtins.int
+    BINARY_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is UTF-8 text."""
+    json: _builtins.str
+    """json is one JSON text."""
+    @_builtins.property
+    def binary(self) -> Global___BinaryValue:
+        """binary is bytes with a media type."""
+
+    @_builtins.property
+    def source(self) -> _trust_pb2.DeclaredSource:
+        """source is where it comes from, if its writer said so."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """metadata is the entry's labels, which are text from the same hand."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        json: _builtins.str = ...,
+        binary: Global___BinaryValue | None = ...,
+        source: _trust_pb2.DeclaredSource | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "form", b"form", "json", b"json", "source", b"source", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "form", b"form", "json", b"json", "metadata", b"metadata", "source", b"source", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["text", "json", "binary"]  # noqa: Y015
+    _WhichOneofArgType_form: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_form) -> _WhichOneofReturnType_form | None: ...
+
+Global___ExternalValue: _TypeAlias = ExternalValue  # noqa: Y015
+
+@_typing.final
 class Value(_message.Message):
-    """Value is what an entry holds, in one of three forms. At most 524,288 bytes (512 KiB) in any form."""
+    """Value is what an entry holds, in one of three forms; a fourth is for answers alone. At most 524,288 bytes (512 KiB) in any
+    form.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     JSON_FIELD_NUMBER: _builtins.int
     BINARY_FIELD_NUMBER: _builtins.int
+    EXTERNAL_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is UTF-8 text. It may be empty."""
     json: _builtins.str
@@ -158,22 +230,87 @@ class Value(_message.Message):
     def binary(self) -> Global___BinaryValue:
         """binary is bytes with a media type."""
 
+    @_builtins.property
+    def external(self) -> Global___ExternalValue:
+        """external is a value that is trusted no more than `EXTERNAL`, in any of the other forms. Only in answers, and only to
+        requests whose `floor` asks for it. In a write it is refused with `FIELD_INVALID`: a writer says where a value comes from
+        by its `provenance`.
+        """
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         json: _builtins.str = ...,
         binary: Global___BinaryValue | None = ...,
+        external: Global___ExternalValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "form", b"form", "json", b"json", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "external", b"external", "form", b"form", "json", b"json", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "form", b"form", "json", b"json", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "external", b"external", "form", b"form", "json", b"json", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["text", "json", "binary"]  # noqa: Y015
+    _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["text", "json", "binary", "external"]  # noqa: Y015
     _WhichOneofArgType_form: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_form) -> _WhichOneofReturnType_form | None: ...
 
 Global___Value: _TypeAlias = Value  # noqa: Y015
+
+@_typing.final
+class Label(_message.Message):
+    """Label is how far an entry's state may be believed, and why.
+
+    A write gets the lowest of: what the caller's credential may claim, what the declared source may be, the trust of everything it
+    is derived from, and the lowest that its read scope was given. What keeps a part of the state before it (a merge, an append, a
+    put of metadata alone) is not trusted more than that was. Nothing but `TrustService.Endorse` raises it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRUST_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DERIVED_FROM_FIELD_NUMBER: _builtins.int
+    TRACKED_FIELD_NUMBER: _builtins.int
+    EXTENDS_PREVIOUS_FIELD_NUMBER: _builtins.int
+    ENDORSED_BY_FIELD_NUMBER: _builtins.int
+    trust: _trust_pb2.TrustLevel.ValueType
+    """trust is the level."""
+    tracked: _builtins.bool
+    """tracked is true if it was written in a read scope that had been given external text: it may be made of anything that the
+    scope was given.
+    """
+    extends_previous: _builtins.bool
+    """extends_previous is true if it holds a part of the state before it."""
+    endorsed_by: _builtins.str
+    """endorsed_by is who raised it, or empty."""
+    @_builtins.property
+    def source(self) -> _trust_pb2.DeclaredSource:
+        """source is what the writer declared. Not set: nothing, so it is the writer's own word; or it is external text, and the source
+        is in `Value.external`.
+        """
+
+    @_builtins.property
+    def derived_from(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryAt]:
+        """derived_from are the states that the writer says it was made of; only those in regions that the reader may read,
+        and in a watch only those in the entry's own region.
+        """
+
+    def __init__(
+        self,
+        *,
+        trust: _trust_pb2.TrustLevel.ValueType = ...,
+        source: _trust_pb2.DeclaredSource | None = ...,
+        derived_from: _abc.Iterable[Global___EntryAt] | None = ...,
+        tracked: _builtins.bool = ...,
+        extends_previous: _builtins.bool = ...,
+        endorsed_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "endorsed_by", b"endorsed_by", "extends_previous", b"extends_previous", "source", b"source", "tracked", b"tracked", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Label: _TypeAlias = Label  # noqa: Y015
 
 @_typing.final
 class Entry(_message.Message):
@@ -211,12 +348,18 @@ class Entry(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
     create_revision: _builtins.int
     """create_revision is the number at which the entry began its present life, in the epoch of `revision`."""
     sequence: _builtins.int
     """sequence counts the entry's writes, deletes included, without gaps: 1, 2, 3 and so on while its history is kept."""
     author: _builtins.str
     """author is the agent whose commit wrote this state."""
+    withheld: _builtins.bool
+    """withheld is true if the entry is there, but trusted less than the request's floor: value, metadata, reasons and source are
+    left out. Ask with a lower floor, or write over it at its revision.
+    """
     @_builtins.property
     def key(self) -> Global___EntryKey:
         """key is the entry's name."""
@@ -227,11 +370,15 @@ class Entry(_message.Message):
 
     @_builtins.property
     def value(self) -> Global___Value:
-        """value is what the entry holds. Absent in a deleted or expired state, and where a request asked for no values."""
+        """value is what the entry holds. Absent in a deleted or expired state, where a request asked for no values, and where it is
+        withheld.
+        """
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """metadata is the entry's labels, at most 64 pairs."""
+        """metadata is the entry's labels, at most 64 pairs. Absent where the value is withheld; of external text they are in
+        `Value.external`.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -244,6 +391,10 @@ class Entry(_message.Message):
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """expire_time is when the entry ceases to exist by store time. Absent if it never does."""
+
+    @_builtins.property
+    def label(self) -> Global___Label:
+        """label is how far it may be believed, and why."""
 
     def __init__(
         self,
@@ -258,14 +409,80 @@ class Entry(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         author: _builtins.str = ...,
+        label: Global___Label | None = ...,
+        withheld: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "revision", b"revision", "update_time", b"update_time", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "label", b"label", "revision", b"revision", "update_time", b"update_time", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "create_revision", b"create_revision", "create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "metadata", b"metadata", "revision", b"revision", "sequence", b"sequence", "update_time", b"update_time", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "create_revision", b"create_revision", "create_time", b"create_time", "expire_time", b"expire_time", "key", b"key", "label", b"label", "metadata", b"metadata", "revision", b"revision", "sequence", b"sequence", "update_time", b"update_time", "value", b"value", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Entry: _TypeAlias = Entry  # noqa: Y015
+
+@_typing.final
+class EntryAt(_message.Message):
+    """EntryAt is an entry in a certain state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def key(self) -> Global___EntryKey:
+        """key is the entry. Required."""
+
+    @_builtins.property
+    def at(self) -> Global___Revision:
+        """at is the state. Required."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___EntryKey | None = ...,
+        at: Global___Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryAt: _TypeAlias = EntryAt  # noqa: Y015
+
+@_typing.final
+class Provenance(_message.Message):
+    """Provenance is what a writer says of where that which it writes comes from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DERIVED_FROM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> _trust_pb2.DeclaredSource:
+        """source is where it comes from. Not set: it is the writer's own word; of an agent whose credential says that it browses,
+        it counts as external then.
+        """
+
+    @_builtins.property
+    def derived_from(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryAt]:
+        """derived_from are the states that it was made of, at most 64, each once, in regions that the caller may read. One that is not
+        there, or whose state is no longer kept, is refused with `PARENT_NOT_FOUND`.
+        """
+
+    def __init__(
+        self,
+        *,
+        source: _trust_pb2.DeclaredSource | None = ...,
+        derived_from: _abc.Iterable[Global___EntryAt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Provenance: _TypeAlias = Provenance  # noqa: Y015
 
 @_typing.final
 class Act(_message.Message):

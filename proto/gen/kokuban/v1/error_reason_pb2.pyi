@@ -312,6 +312,29 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     next, which is after the delay in `RetryInfo` at the latest, and more when the tombstone ends. Metadata: board, limit,
     actual (bytes, about). Example: `board` = `launch`, `limit` = `1000000000`, `actual` = `999999000`.
     """
+    ERROR_REASON_TRUST_TOO_LOW: _ErrorReason.ValueType  # 74
+    """FAILED_PRECONDITION. What would be written is trusted less than the entry that it would change, or than the region wants
+    (`what` is `entry` or `region`); or the caller may not raise trust so high (`caller`). Metadata: field, what, trust, least;
+    region and path where an entry is meant. Example: `field` = `mutations[0].put`, `what` = `entry`, `trust` = `EXTERNAL`,
+    `least` = `AGENT`.
+    """
+    ERROR_REASON_READ_SCOPE_REQUIRED: _ErrorReason.ValueType  # 75
+    """FAILED_PRECONDITION. The region's taint mode wants a read scope: name a session. Metadata: field, region. Example: `field` =
+    `session`, `region` = `shared:plan`.
+    """
+    ERROR_REASON_READ_SCOPE_FULL: _ErrorReason.ValueType  # 76
+    """FAILED_PRECONDITION. The read scope has been given as many external states as one may; nothing was read. Begin another
+    session. Metadata: session, limit. Example: `limit` = `256`.
+    """
+    ERROR_REASON_WITHHELD: _ErrorReason.ValueType  # 77
+    """FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
+    at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+    `AGENT`.
+    """
+    ERROR_REASON_PARENT_NOT_FOUND: _ErrorReason.ValueType  # 78
+    """FAILED_PRECONDITION. A state in `derived_from` is not there, is no longer kept, or may not be read by the caller. Metadata:
+    field. Example: `field` = `mutations[0].put.provenance.derived_from[2]`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -608,5 +631,28 @@ ERROR_REASON_BOARD_FULL: ErrorReason.ValueType  # 73
 written. Reads still work, and so do commits that only delete or release. A delete makes room when the board is counted
 next, which is after the delay in `RetryInfo` at the latest, and more when the tombstone ends. Metadata: board, limit,
 actual (bytes, about). Example: `board` = `launch`, `limit` = `1000000000`, `actual` = `999999000`.
+"""
+ERROR_REASON_TRUST_TOO_LOW: ErrorReason.ValueType  # 74
+"""FAILED_PRECONDITION. What would be written is trusted less than the entry that it would change, or than the region wants
+(`what` is `entry` or `region`); or the caller may not raise trust so high (`caller`). Metadata: field, what, trust, least;
+region and path where an entry is meant. Example: `field` = `mutations[0].put`, `what` = `entry`, `trust` = `EXTERNAL`,
+`least` = `AGENT`.
+"""
+ERROR_REASON_READ_SCOPE_REQUIRED: ErrorReason.ValueType  # 75
+"""FAILED_PRECONDITION. The region's taint mode wants a read scope: name a session. Metadata: field, region. Example: `field` =
+`session`, `region` = `shared:plan`.
+"""
+ERROR_REASON_READ_SCOPE_FULL: ErrorReason.ValueType  # 76
+"""FAILED_PRECONDITION. The read scope has been given as many external states as one may; nothing was read. Begin another
+session. Metadata: session, limit. Example: `limit` = `256`.
+"""
+ERROR_REASON_WITHHELD: ErrorReason.ValueType  # 77
+"""FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
+at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+`AGENT`.
+"""
+ERROR_REASON_PARENT_NOT_FOUND: ErrorReason.ValueType  # 78
+"""FAILED_PRECONDITION. A state in `derived_from` is not there, is no longer kept, or may not be read by the caller. Metadata:
+field. Example: `field` = `mutations[0].put.provenance.derived_from[2]`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

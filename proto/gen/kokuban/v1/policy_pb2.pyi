@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -48,6 +49,38 @@ LOCK_REQUIREMENT_REQUIRED: LockRequirement.ValueType  # 2
 LOCK_REQUIREMENT_OFF: LockRequirement.ValueType  # 3
 """Locks are advice: writes are not held against them."""
 Global___LockRequirement: _TypeAlias = LockRequirement  # noqa: Y015
+
+class _TaintMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaintModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaintMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TAINT_MODE_UNSPECIFIED: _TaintMode.ValueType  # 0
+    """Never sent."""
+    TAINT_MODE_OFF: _TaintMode.ValueType  # 1
+    """They do not: neither is noted what is read, nor marked what is written. Declared provenance counts all the same."""
+    TAINT_MODE_TRACK: _TaintMode.ValueType  # 2
+    """External text that is given is noted in the scope that a request names, and what is written in the scope is marked. What
+    holds without a policy.
+    """
+    TAINT_MODE_ENFORCE: _TaintMode.ValueType  # 3
+    """As `TRACK`, but writes, and reads of external text, need a scope, and what would fall below the read floor is refused."""
+
+class TaintMode(_TaintMode, metaclass=_TaintModeEnumTypeWrapper):
+    """TaintMode is how read scopes count in a region."""
+
+TAINT_MODE_UNSPECIFIED: TaintMode.ValueType  # 0
+"""Never sent."""
+TAINT_MODE_OFF: TaintMode.ValueType  # 1
+"""They do not: neither is noted what is read, nor marked what is written. Declared provenance counts all the same."""
+TAINT_MODE_TRACK: TaintMode.ValueType  # 2
+"""External text that is given is noted in the scope that a request names, and what is written in the scope is marked. What
+holds without a policy.
+"""
+TAINT_MODE_ENFORCE: TaintMode.ValueType  # 3
+"""As `TRACK`, but writes, and reads of external text, need a scope, and what would fall below the read floor is refused."""
+Global___TaintMode: _TypeAlias = TaintMode  # noqa: Y015
 
 class _Verb:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -116,6 +149,7 @@ class Policy(_message.Message):
 
     RULES_FIELD_NUMBER: _builtins.int
     ADMINISTRATORS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionRule]:
         """rules are what it says of regions: up to 64, each pattern once. The rule for a region comes before that for its kind, field
@@ -128,19 +162,50 @@ class Policy(_message.Message):
         which its own author is none of them is refused with `POLICY_LOCKS_OUT`.
         """
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolRule]:
+        """tools are how far what a tool gives may be believed: up to 64, each name once. What other tools give is `EXTERNAL`."""
+
     def __init__(
         self,
         *,
         rules: _abc.Iterable[Global___RegionRule] | None = ...,
         administrators: Global___Subjects | None = ...,
+        tools: _abc.Iterable[Global___ToolRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "rules", b"rules"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "rules", b"rules", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
+@_typing.final
+class ToolRule(_message.Message):
+    """ToolRule is what a policy says of a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is the tool's, as writers declare it in `DeclaredSource.name`. 1 to 256 bytes."""
+    trust: _trust_pb2.TrustLevel.ValueType
+    """trust is the most that what it gives may be trusted: `EXTERNAL`, `AGENT` or `USER`."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        trust: _trust_pb2.TrustLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolRule: _TypeAlias = ToolRule  # noqa: Y015
 
 @_typing.final
 class Subjects(_message.Message):
@@ -189,6 +254,9 @@ class RegionRule(_message.Message):
     HISTORY_REVISIONS_MAX_FIELD_NUMBER: _builtins.int
     HISTORY_AGE_MAX_FIELD_NUMBER: _builtins.int
     DEFAULT_TTL_FIELD_NUMBER: _builtins.int
+    READ_FLOOR_FIELD_NUMBER: _builtins.int
+    TAINT_MODE_FIELD_NUMBER: _builtins.int
+    ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region, as in `shared:plan`, or a kind, as in `task:*`. The regions `tenant` and `global` lie beyond the board."""
     allows_unconditional: _builtins.bool
@@ -199,6 +267,14 @@ class RegionRule(_message.Message):
     """lock_requirement is what the region asks of writes. Unspecified: not said."""
     history_revisions_max: _builtins.int
     """history_revisions_max is how many states an entry keeps: 1 to 1,000. Without a policy: 64."""
+    read_floor: _trust_pb2.TrustLevel.ValueType
+    """read_floor is the least trusted that is shown to readers who do not ask for less: `EXTERNAL` to `SYSTEM`. Unspecified: not
+    said. Without a policy: `AGENT`.
+    """
+    taint_mode: Global___TaintMode.ValueType
+    """taint_mode is how read scopes count in the region. Unspecified: not said."""
+    allows_lowering: _builtins.bool
+    """allows_lowering is whether an entry may be written over by what is trusted less than it is. Without a policy: not."""
     @_builtins.property
     def readers(self) -> Global___Subjects:
         """readers are who may read: for all others the region is not there."""
@@ -233,15 +309,22 @@ class RegionRule(_message.Message):
         history_revisions_max: _builtins.int | None = ...,
         history_age_max: _duration_pb2.Duration | None = ...,
         default_ttl: _duration_pb2.Duration | None = ...,
+        read_floor: _trust_pb2.TrustLevel.ValueType = ...,
+        taint_mode: Global___TaintMode.ValueType = ...,
+        allows_lowering: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
+    _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
     _WhichOneofReturnType__allows_unconditional: _TypeAlias = _typing.Literal["allows_unconditional"]  # noqa: Y015
     _WhichOneofArgType__allows_unconditional: _TypeAlias = _typing.Literal["_allows_unconditional", b"_allows_unconditional"]  # noqa: Y015
     _WhichOneofReturnType__history_revisions_max: _TypeAlias = _typing.Literal["history_revisions_max"]  # noqa: Y015
     _WhichOneofArgType__history_revisions_max: _TypeAlias = _typing.Literal["_history_revisions_max", b"_history_revisions_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allows_lowering) -> _WhichOneofReturnType__allows_lowering | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__allows_unconditional) -> _WhichOneofReturnType__allows_unconditional | None: ...
     @_typing.overload

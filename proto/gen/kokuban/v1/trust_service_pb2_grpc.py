@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class TrustServiceStub(object):
-    """TrustService looks at texts that come from where nobody vouches for them.
+    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
 
-    It only looks: no write is screened yet, nothing is withheld, and no entry carries a label.
+    It only looks at texts: no write is screened yet.
     """
 
     def __init__(self, channel):
@@ -37,6 +37,11 @@ class TrustServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Endorse = channel.unary_unary(
+                '/kokuban.v1.TrustService/Endorse',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.FromString,
+                _registered_method=True)
         self.ScreenText = channel.unary_unary(
                 '/kokuban.v1.TrustService/ScreenText',
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.SerializeToString,
@@ -45,10 +50,20 @@ class TrustServiceStub(object):
 
 
 class TrustServiceServicer(object):
-    """TrustService looks at texts that come from where nobody vouches for them.
+    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
 
-    It only looks: no write is screened yet, nothing is withheld, and no entry carries a label.
+    It only looks at texts: no write is screened yet.
     """
+
+    def Endorse(self, request, context):
+        """Endorse raises the trust of one state of an entry, which is the only way up. It writes the same value anew under the higher
+        level, as one commit; what was derived from the state before stays as it is. For supervisors (up to `USER`), operators (up to
+        `OPERATOR`) and the system, where they may write, and never above what the caller's credential may claim; else
+        `ROLE_REQUIRED` or `TRUST_TOO_LOW`. Audited, with its reason, at the same revision.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def ScreenText(self, request, context):
         """ScreenText says what screening finds in a text, and what it would propose for it. Nothing is kept: neither the text nor
@@ -68,6 +83,11 @@ class TrustServiceServicer(object):
 
 def add_TrustServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Endorse': grpc.unary_unary_rpc_method_handler(
+                    servicer.Endorse,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.SerializeToString,
+            ),
             'ScreenText': grpc.unary_unary_rpc_method_handler(
                     servicer.ScreenText,
                     request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.FromString,
@@ -82,10 +102,37 @@ def add_TrustServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrustService(object):
-    """TrustService looks at texts that come from where nobody vouches for them.
+    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
 
-    It only looks: no write is screened yet, nothing is withheld, and no entry carries a label.
+    It only looks at texts: no write is screened yet.
     """
+
+    @staticmethod
+    def Endorse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/Endorse',
+            kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def ScreenText(request,

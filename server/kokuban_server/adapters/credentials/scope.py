@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Final
 from kokuban_server.core.access import EVERYBODY, NOBODY, Grants, Principal, Role
 from kokuban_server.core.names import parse_agent, parse_board, parse_region
 from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 GRANTS_MAX: Final = 1_024
 """Boards, users, conversations or tasks that one credential names."""
-SCOPE_FIELDS: Final = frozenset({"tenant", "roles", "boards", "users", "conversations", "tasks"})
+SCOPE_FIELDS: Final = frozenset(
+    {"tenant", "roles", "boards", "users", "conversations", "tasks", "trust_ceiling", "browses"}
+)
 
 _ROLES = {role.value: role for role in Role}
 _TENANT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_CEILINGS = {trust.name.lower(): trust for trust in Trust if trust is not Trust.SUSPECT}
 _ALL = "*"
 
 
@@ -36,6 +40,10 @@ class Scope:
     users: Grants = NOBODY
     conversations: Grants = NOBODY
     tasks: Grants = NOBODY
+    trust_ceiling: Trust = Trust.SYSTEM
+    """The most that what the agent writes, or endorses, may be trusted."""
+    browses: bool = False
+    """What the agent does not say the source of comes from outside."""
 
     def principal(self, agent: str, expires_ms: int, credential: str) -> Principal:
         """Give the agent with this scope as a principal."""
@@ -49,6 +57,8 @@ class Scope:
             tasks=self.tasks,
             expires_ms=expires_ms,
             credential=credential,
+            trust_ceiling=self.trust_ceiling,
+            browses=self.browses,
         )
 
 
@@ -75,6 +85,8 @@ def read_scope(fields: Mapping[str, object]) -> Scope:
         _grants(fields, "users"),
         _grants(fields, "conversations"),
         _grants(fields, "tasks"),
+        _ceiling(fields),
+        _flag(fields, "browses"),
     )
 
 
@@ -84,6 +96,10 @@ def scope_fields(scope: Scope) -> dict[str, object]:
     for name, grants in (("users", scope.users), ("conversations", scope.conversations), ("tasks", scope.tasks)):
         if grants != NOBODY:
             fields[name] = _named(grants)
+    if scope.trust_ceiling is not Trust.SYSTEM:
+        fields["trust_ceiling"] = scope.trust_ceiling.name.lower()
+    if scope.browses:
+        fields["browses"] = True
     return fields
 
 
@@ -114,6 +130,22 @@ def agent_id(fields: Mapping[str, object], name: str) -> str:
     value = parse_agent(text(fields, name))
     if value is None:
         raise FieldRefused(f"{name}: is not 1 to 128 printable ASCII characters without spaces")
+    return value
+
+
+def _ceiling(fields: Mapping[str, object]) -> Trust:
+    if "trust_ceiling" not in fields:
+        return Trust.SYSTEM
+    name = text(fields, "trust_ceiling")
+    if name not in _CEILINGS:
+        raise FieldRefused(f"trust_ceiling: {name[:64]!r} is not one of {', '.join(_CEILINGS)}")
+    return _CEILINGS[name]
+
+
+def _flag(fields: Mapping[str, object], name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise FieldRefused(f"{name}: is neither true nor false")
     return value
 
 

@@ -7,7 +7,8 @@ import struct
 from typing import Any, Final
 
 from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import Finding, Screening, ShownView, Source, SourceKind, Verdict
+from kokuban_server.core.screening.screening import Finding, Screening, ShownView, Verdict
+from kokuban_server.core.trust import Source, SourceKind
 
 LENGTH: Final = struct.Struct(">I")
 

@@ -15,7 +15,8 @@ from kokuban_server.core import limits
 from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:
-    from kokuban_server.core.screening.screening import Screening, Source
+    from kokuban_server.core.screening.screening import Screening
+    from kokuban_server.core.trust import Source
 
 _log = structlog.get_logger()
 _ATTEMPTS_MAX = 2

@@ -12,12 +12,14 @@ from unicodedata import category
 from kokuban_server.core import limits
 from kokuban_server.core.screening.rules import RULES, RULES_VERSION, SETS, Severity
 from kokuban_server.core.screening.views import PLAIN, canonical
+from kokuban_server.core.trust import SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kokuban_server.core.screening.rules import Rule
     from kokuban_server.core.screening.views import View
+    from kokuban_server.core.trust import Source
 
 _MATCHES_MAX: Final = 16
 """Of one rule in one view: how often it matches is compared, and more is not told."""
@@ -34,23 +36,6 @@ class Verdict(Enum):
     """It is data, and never an instruction."""
     QUARANTINE = 3
     """It is shown to nobody before a reviewer has seen it."""
-
-
-class SourceKind(Enum):
-    """Where a text comes from."""
-
-    UNDECLARED = 0
-    AGENT = 1
-    USER = 2
-    TOOL = 3
-    EXTERNAL = 4
-
-
-class Source(NamedTuple):
-    """What is said of where a text comes from."""
-
-    kind: SourceKind = SourceKind.UNDECLARED
-    uri: str = ""
 
 
 class Finding(NamedTuple):

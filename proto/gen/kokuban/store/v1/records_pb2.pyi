@@ -92,6 +92,180 @@ class ActRecord(_message.Message):
 Global___ActRecord: _TypeAlias = ActRecord  # noqa: Y015
 
 @_typing.final
+class SourceRecord(_message.Message):
+    """SourceRecord is where a writer said that something comes from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CONTENT_SHA256_FIELD_NUMBER: _builtins.int
+    FETCH_TIME_MS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.int
+    """kind is the kind, as a number: agent 1, user 2, tool 3, external 4."""
+    uri: _builtins.str
+    """uri names it."""
+    name: _builtins.str
+    """name is the user or the tool."""
+    content_sha256: _builtins.bytes
+    """content_sha256 is the digest of what was fetched."""
+    fetch_time_ms: _builtins.int
+    """fetch_time_ms is when it was fetched, or 0."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.int = ...,
+        uri: _builtins.str = ...,
+        name: _builtins.str = ...,
+        content_sha256: _builtins.bytes = ...,
+        fetch_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_sha256", b"content_sha256", "fetch_time_ms", b"fetch_time_ms", "kind", b"kind", "name", b"name", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceRecord: _TypeAlias = SourceRecord  # noqa: Y015
+
+@_typing.final
+class ParentRecord(_message.Message):
+    """ParentRecord is a state of an entry that another was made of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """region is the entry's region."""
+    path: _builtins.str
+    """path is the entry's path."""
+    revision: _builtins.int
+    """revision is the state's."""
+    sequence: _builtins.int
+    """sequence is the state's."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        path: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "region", b"region", "revision", b"revision", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParentRecord: _TypeAlias = ParentRecord  # noqa: Y015
+
+@_typing.final
+class LabelRecord(_message.Message):
+    """LabelRecord is how far a state may be believed. A state without one was written by an agent in its own word."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRUST_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
+    READ_SCOPE_FIELD_NUMBER: _builtins.int
+    EXTENDS_FROM_FIELD_NUMBER: _builtins.int
+    ENDORSED_BY_FIELD_NUMBER: _builtins.int
+    trust: _builtins.int
+    """trust is the level, as a number: suspect 1, external 2, agent 3, user 4, operator 5, system 6."""
+    read_scope: _builtins.str
+    """read_scope is the scope it was written in, if that had been given external text."""
+    extends_from: _builtins.int
+    """extends_from is the sequence of the oldest state of which it may hold a part, or 0."""
+    endorsed_by: _builtins.str
+    """endorsed_by is who raised its trust."""
+    @_builtins.property
+    def source(self) -> Global___SourceRecord:
+        """source is what was declared."""
+
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentRecord]:
+        """parents are what it was made of, as declared."""
+
+    def __init__(
+        self,
+        *,
+        trust: _builtins.int = ...,
+        source: Global___SourceRecord | None = ...,
+        parents: _abc.Iterable[Global___ParentRecord] | None = ...,
+        read_scope: _builtins.str = ...,
+        extends_from: _builtins.int = ...,
+        endorsed_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "parents", b"parents", "read_scope", b"read_scope", "source", b"source", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelRecord: _TypeAlias = LabelRecord  # noqa: Y015
+
+@_typing.final
+class ScopeMemberRecord(_message.Message):
+    """ScopeMemberRecord is a low-trust state that a read scope was given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    trust: _builtins.int
+    """trust is its level."""
+    @_builtins.property
+    def parent(self) -> Global___ParentRecord:
+        """parent is the state."""
+
+    def __init__(
+        self,
+        *,
+        parent: Global___ParentRecord | None = ...,
+        trust: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parent", b"parent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parent", b"parent", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScopeMemberRecord: _TypeAlias = ScopeMemberRecord  # noqa: Y015
+
+@_typing.final
+class ReadScopeRecord(_message.Message):
+    """ReadScopeRecord is what a read scope was given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """agent is whose scope it is."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScopeMemberRecord]:
+        """members are the states, in the order in which they were given."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        members: _abc.Iterable[Global___ScopeMemberRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadScopeRecord: _TypeAlias = ReadScopeRecord  # noqa: Y015
+
+@_typing.final
 class EntryRecord(_message.Message):
     """EntryRecord is one state of an entry. The same bytes stand at the entry's head and in its history; the record's revision
     is the one at which the store wrote it.
@@ -133,6 +307,7 @@ class EntryRecord(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     ACTS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     state: Global___EntryState.ValueType
     """state says whether the entry is there."""
     sequence: _builtins.int
@@ -165,6 +340,10 @@ class EntryRecord(_message.Message):
     def acts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActRecord]:
         """acts says who made this state."""
 
+    @_builtins.property
+    def label(self) -> Global___LabelRecord:
+        """label is how far it may be believed."""
+
     def __init__(
         self,
         *,
@@ -182,10 +361,11 @@ class EntryRecord(_message.Message):
         media_type: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         acts: _abc.Iterable[Global___ActRecord] | None = ...,
+        label: Global___LabelRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "json", b"json", "text", b"text", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "json", b"json", "label", b"label", "text", b"text", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "expire_time_ms", b"expire_time_ms", "json", b"json", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "expire_time_ms", b"expire_time_ms", "json", b"json", "label", b"label", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "json", "binary"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
@@ -264,6 +444,9 @@ class StoredRegionRule(_message.Message):
     HISTORY_REVISIONS_MAX_FIELD_NUMBER: _builtins.int
     HISTORY_AGE_MS_MAX_FIELD_NUMBER: _builtins.int
     DEFAULT_TTL_MS_FIELD_NUMBER: _builtins.int
+    READ_FLOOR_FIELD_NUMBER: _builtins.int
+    TAINT_MODE_FIELD_NUMBER: _builtins.int
+    ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -276,6 +459,12 @@ class StoredRegionRule(_message.Message):
     """history_age_ms_max bounds the age of an entry's superseded states."""
     default_ttl_ms: _builtins.int
     """default_ttl_ms is how long an entry lives whose writer says nothing."""
+    read_floor: _builtins.int
+    """read_floor is the least trusted that readers are shown, or 0."""
+    taint_mode: _builtins.str
+    """taint_mode is how read scopes count, in words."""
+    allows_lowering: _builtins.bool
+    """allows_lowering is whether entries may be written over by what is trusted less."""
     @_builtins.property
     def readers(self) -> Global___StoredSubjects:
         """readers are who may read."""
@@ -300,11 +489,16 @@ class StoredRegionRule(_message.Message):
         history_revisions_max: _builtins.int | None = ...,
         history_age_ms_max: _builtins.int | None = ...,
         default_ttl_ms: _builtins.int | None = ...,
+        read_floor: _builtins.int = ...,
+        taint_mode: _builtins.str = ...,
+        allows_lowering: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
+    _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
     _WhichOneofReturnType__default_ttl_ms: _TypeAlias = _typing.Literal["default_ttl_ms"]  # noqa: Y015
     _WhichOneofArgType__default_ttl_ms: _TypeAlias = _typing.Literal["_default_ttl_ms", b"_default_ttl_ms"]  # noqa: Y015
     _WhichOneofReturnType__history_age_ms_max: _TypeAlias = _typing.Literal["history_age_ms_max"]  # noqa: Y015
@@ -313,6 +507,8 @@ class StoredRegionRule(_message.Message):
     _WhichOneofArgType__history_revisions_max: _TypeAlias = _typing.Literal["_history_revisions_max", b"_history_revisions_max"]  # noqa: Y015
     _WhichOneofReturnType__needs_precondition: _TypeAlias = _typing.Literal["needs_precondition"]  # noqa: Y015
     _WhichOneofArgType__needs_precondition: _TypeAlias = _typing.Literal["_needs_precondition", b"_needs_precondition"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allows_lowering) -> _WhichOneofReturnType__allows_lowering | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__default_ttl_ms) -> _WhichOneofReturnType__default_ttl_ms | None: ...
     @_typing.overload
@@ -323,6 +519,32 @@ class StoredRegionRule(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__needs_precondition) -> _WhichOneofReturnType__needs_precondition | None: ...
 
 Global___StoredRegionRule: _TypeAlias = StoredRegionRule  # noqa: Y015
+
+@_typing.final
+class StoredToolRule(_message.Message):
+    """StoredToolRule is what a policy says of a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is the tool's."""
+    trust: _builtins.int
+    """trust is the most that what it gives is trusted."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        trust: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredToolRule: _TypeAlias = StoredToolRule  # noqa: Y015
 
 @_typing.final
 class StoredPolicy(_message.Message):
@@ -336,6 +558,7 @@ class StoredPolicy(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """number counts the board's policies."""
     time_ms: _builtins.int
@@ -352,6 +575,10 @@ class StoredPolicy(_message.Message):
     def administrators(self) -> Global___StoredSubjects:
         """administrators are which operators may change it; not set for all."""
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredToolRule]:
+        """tools are what it says of tools."""
+
     def __init__(
         self,
         *,
@@ -361,10 +588,11 @@ class StoredPolicy(_message.Message):
         time_ms: _builtins.int = ...,
         author: _builtins.str = ...,
         reason: _builtins.str = ...,
+        tools: _abc.Iterable[Global___StoredToolRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "author", b"author", "number", b"number", "reason", b"reason", "rules", b"rules", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "author", b"author", "number", b"number", "reason", b"reason", "rules", b"rules", "time_ms", b"time_ms", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

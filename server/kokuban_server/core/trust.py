@@ -1,0 +1,83 @@
+"""How far what is written may be believed: levels, where it comes from, and the label that follows from both."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kokuban_server.core.names import EntryKey
+
+
+class Trust(enum.IntEnum):
+    """How far something may be believed. The numbers are those of the wire and of the store."""
+
+    SUSPECT = 1
+    EXTERNAL = 2
+    AGENT = 3
+    USER = 4
+    OPERATOR = 5
+    SYSTEM = 6
+
+
+class SourceKind(enum.IntEnum):
+    """Where something comes from. The numbers are those of the wire and of the store."""
+
+    UNDECLARED = 0
+    AGENT = 1
+    USER = 2
+    TOOL = 3
+    EXTERNAL = 4
+
+
+class Source(NamedTuple):
+    """What a writer says of where something comes from."""
+
+    kind: SourceKind = SourceKind.UNDECLARED
+    uri: str = ""
+    name: str = ""
+    """The user or the tool."""
+    content_sha256: bytes = b""
+    fetch_time_ms: int = 0
+
+
+UNDECLARED: Final = Source()
+
+
+class TaintMode(enum.StrEnum):
+    """How read scopes count in a region."""
+
+    OFF = "off"
+    TRACK = "track"
+    ENFORCE = "enforce"
+
+
+class Parent(NamedTuple):
+    """A state of an entry that something was made of, or that was given to a read scope."""
+
+    key: EntryKey
+    revision: int
+    sequence: int
+
+
+class Label(NamedTuple):
+    """How far a state may be believed, and why."""
+
+    trust: Trust = Trust.AGENT
+    source: Source = UNDECLARED
+    parents: tuple[Parent, ...] = ()
+    """What the writer says it was made of."""
+    read_scope: str = ""
+    """The scope it was written in, where that had been given external text."""
+    extends_from: int = 0
+    """The sequence of the oldest state of which it may hold a part; 0 where it holds nothing of those before."""
+    endorsed_by: str = ""
+
+    def onto(self, before: Label, sequence: int) -> Label:
+        """Give the label of what changes a state without replacing all of it: trusted no more than that was."""
+        extends_from = before.extends_from or sequence
+        return self._replace(trust=min(self.trust, before.trust), extends_from=extends_from)
+
+
+OWN_WORD: Final = Label()
+"""An agent's own word. What nearly everything has, so it is not stored."""

@@ -1,0 +1,73 @@
+"""Labels and read scopes to stored messages and back."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from kokuban.store.v1 import records_pb2 as pb
+from kokuban_server.core.names import EntryKey, parse_region
+from kokuban_server.core.read_scopes import Given, ReadScope
+from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+from kokuban_server.core.trust import UNDECLARED, Label, Parent, Source, SourceKind, Trust
+
+
+def encode_label(label: Label) -> pb.LabelRecord:
+    """Give the stored form of a label."""
+    message = pb.LabelRecord(
+        trust=label.trust,
+        parents=map(_encode_parent, label.parents),
+        read_scope=label.read_scope,
+        extends_from=label.extends_from,
+        endorsed_by=label.endorsed_by,
+    )
+    if label.source is not UNDECLARED:
+        kind, uri, name, content_sha256, fetch_time_ms = label.source
+        message.source.CopyFrom(
+            pb.SourceRecord(kind=kind, uri=uri, name=name, content_sha256=content_sha256, fetch_time_ms=fetch_time_ms)
+        )
+    return message
+
+
+def read_label(message: pb.LabelRecord) -> Label:
+    """Give a label. Raises `ValueError`."""
+    source = UNDECLARED
+    if message.HasField("source"):
+        of = message.source
+        source = Source(SourceKind(of.kind), of.uri, of.name, of.content_sha256, of.fetch_time_ms)
+    return Label(
+        Trust(message.trust),
+        source,
+        tuple([_parent(parent) for parent in message.parents]),
+        message.read_scope,
+        message.extends_from,
+        message.endorsed_by,
+    )
+
+
+def _encode_parent(parent: Parent) -> pb.ParentRecord:
+    key, revision, sequence = parent
+    return pb.ParentRecord(region=str(key.region), path=key.path, revision=revision, sequence=sequence)
+
+
+def _parent(message: pb.ParentRecord) -> Parent:
+    try:
+        region = parse_region(message.region)
+    except InvalidRequest as error:
+        raise ValueError(f"not a region: {error}") from error
+    return Parent(EntryKey(region, message.path), message.revision, message.sequence)
+
+
+def encode_read_scope(scope: ReadScope) -> bytes:
+    """Give the stored form of what a read scope was given."""
+    members = (pb.ScopeMemberRecord(parent=_encode_parent(parent), trust=trust) for parent, trust in scope.given)
+    return pb.ReadScopeRecord(agent=scope.agent, members=members).SerializeToString()
+
+
+def decode_read_scope(key: bytes, raw: bytes) -> ReadScope:
+    """Read what a read scope was given."""
+    try:
+        message = pb.ReadScopeRecord.FromString(raw)
+        given = tuple(Given(_parent(member.parent), Trust(member.trust)) for member in message.members)
+    except (DecodeError, ValueError) as error:
+        raise StoreCorrupt(key, f"not a read scope: {error}") from error
+    return ReadScope(message.agent, given)
