@@ -6,6 +6,7 @@ import asyncio
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.app.access import Access
 from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.boards import Boards
@@ -19,13 +20,16 @@ from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
+from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
+from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.core import limits
 from tests.simulation.simulated_store import FaultyStore
 
@@ -113,7 +117,11 @@ class SimulatedReplica:
         heads = Heads(tuning.cache_bytes)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(way, access, heads, scopes)
-        self.commits = Commits(way, access, heads, self.time, request_ids, guards, mirror, lineages, audit)
+        # Nobody here writes what comes from outside, so nothing is asked of the process that screens.
+        screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(way)
+        self.commits = Commits(
+            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf
+        )
         self.reads = Reads(way, access, self.time, scopes)
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))

@@ -524,6 +524,19 @@ class Agent:
         answer: trust_service_pb2.EndorseResponse = await self.trust.Endorse(request, metadata=self.metadata)
         return answer
 
+    async def quarantine(self, **more: Any) -> list[trust_service_pb2.QuarantinedCommit]:  # noqa: ANN401 - any field of the request
+        request = trust_service_pb2.ListQuarantineRequest(board="main", **more)
+        return list((await self.trust.ListQuarantine(request, metadata=self.metadata)).commits)
+
+    async def review(
+        self, *ids: str, release: bool = True, reason: str = "read it"
+    ) -> list[trust_service_pb2.ReviewResult]:
+        decision = (
+            trust_service_pb2.QUARANTINE_DECISION_RELEASE if release else trust_service_pb2.QUARANTINE_DECISION_REJECT
+        )
+        request = trust_service_pb2.ReviewQuarantineRequest(board="main", ids=ids, decision=decision, reason=reason)
+        return list((await self.trust.ReviewQuarantine(request, metadata=self.metadata)).results)
+
     async def json(self, path: str, region: str = REGION) -> str:
         return (await self.get(path, region)).value.json
 

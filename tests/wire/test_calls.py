@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, error_reason_pb2
+from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.app.access import Access
 from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.boards import Boards
@@ -23,11 +24,14 @@ from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.watches import Watches
+from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.core import limits
 from kokuban_server.core.access import Principal, Role
 from kokuban_server.core.refusals import OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable
@@ -463,7 +467,8 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     scopes = ReadScopes(MirroredStore(store, mirror), access)
     lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None)
     guards = LockGuards(mirror, access, time)
-    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit)
+    screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(store)
+    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf)
     reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
     service = BoardService(commits, reads, watches, gate, time, ids, store.epoch)
     taken = 0

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
+from kokuban_server.app.quarantine_shelf import OnShelf, name_of
+from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Verb
-from kokuban_server.core.change_set import Absent, ChangeSet, DeleteKey, Put, TimeBefore
+from kokuban_server.core.access import Principal, Verb
+from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put, TimeBefore
 from kokuban_server.core.commit import (
     FIELD,
     AddToSet,
@@ -36,8 +38,11 @@ from kokuban_server.core.commit import (
 )
 from kokuban_server.core.commit import Put as PutEntry
 from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
+from kokuban_server.core.quarantine import Quarantined, QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
+    ContentQuarantined,
+    ContentRefused,
     InvalidRequest,
     NotFound,
     NotHolder,
@@ -52,9 +57,10 @@ from kokuban_server.core.refusals import (
 from kokuban_server.core.trust import OWN_WORD, Label, TaintMode
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
+from kokuban_server.records.quarantine_codec import encode_quarantined
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.audit import AuditLog
@@ -64,9 +70,10 @@ if TYPE_CHECKING:
     from kokuban_server.app.lineage import Lineages
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
     from kokuban_server.app.lock_mirror import LockMirror
+    from kokuban_server.app.quarantine_shelf import QuarantineShelf
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
-    from kokuban_server.core.access import Principal
+    from kokuban_server.app.write_screening import WriteScreening
     from kokuban_server.core.audit import AuditEntry
     from kokuban_server.core.commit import Commuting, Mutation, Target
     from kokuban_server.core.names import EntryKey
@@ -97,6 +104,8 @@ class CommitRequest(NamedTuple):
     origins: Origins = NO_ORIGINS
     audit: AuditEntry | None = None
     """What is recorded at the same revision."""
+    raw: bytes = b""
+    """As it was sent, to be kept if it is held back."""
 
 
 class Committed(NamedTuple):
@@ -109,6 +118,30 @@ class Committed(NamedTuple):
     """Of the mutations that write an entry."""
     releases: tuple[int, ...] = ()
     """The places of the mutations that release a lock."""
+
+
+class _NotScreenedError(Exception):
+    """What was an agent's own word when the commit was looked at is not any more: its read scope was given something since."""
+
+
+class _Released(NamedTuple):
+    """A commit in quarantine that somebody releases."""
+
+    shelf: OnShelf
+    reviewer: Principal
+    reason: str
+
+    def settled(self, now_ms: int, sequences: tuple[int, ...]) -> Quarantined:
+        """Give what stays of it."""
+        return replace(
+            self.shelf.item,
+            request=b"",
+            state=QuarantineState.RELEASED,
+            reviewer=self.reviewer.agent,
+            review_reason=self.reason,
+            review_time_ms=now_ms,
+            sequences=sequences,
+        )
 
 
 @dataclass(slots=True)
@@ -126,6 +159,10 @@ class _Attempt:
     deadline: float
     lineage: Lineage | None = NO_LINEAGE
     """What its labels follow from; nothing while that is not known."""
+    admitted: dict[int, Admitted] = field(default_factory=dict)
+    """What screening made of its mutations, by their places."""
+    released: _Released | None = None
+    """What it is released from, and by whom; nothing for a commit that was not held back."""
     in_doubt: bool = False
     """Something was sent for it whose fate is not known yet."""
 
@@ -160,6 +197,8 @@ class Commits:
         mirror: LockMirror,
         lineages: Lineages,
         audit: AuditLog,
+        screening: WriteScreening,
+        shelf: QuarantineShelf,
         sizes: BoardSizes | None = None,
     ) -> None:
         self._store = store
@@ -171,6 +210,8 @@ class Commits:
         self._mirror = mirror
         self._lineages = lineages
         self._audit = audit
+        self._screening = screening
+        self._shelf = shelf
         self._sizes = sizes
         self._folds: dict[bytes, _Fold] = {}
 
@@ -186,7 +227,7 @@ class Commits:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
         if attempt.lineage is None:
-            replay = await self._trace(attempt)
+            replay = await self._trace(attempt) or await self._admit(attempt)
             if replay is not None:
                 return replay
         if request.beliefs:  # a belief that does not hold tells something of its entry
@@ -201,7 +242,7 @@ class Commits:
                 and attempt.steps[0].label is OWN_WORD
             ):
                 return await self._commit_folded(attempt)
-            return await self._commit_alone(attempt)
+            return await self._commit_screened(attempt)
         except OutcomeUnknown as unknown:
             raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
         except (StoreUnavailable, Contended) as refusal:
@@ -213,7 +254,7 @@ class Commits:
     def _prepare(self, principal: Principal, request: CommitRequest, board: Board, deadline: float) -> _Attempt:
         """Authorise every region that the commit names, and refuse ids outside the window and foreign revisions."""
         lineage = NO_LINEAGE if is_plain(principal, request.origins) else None
-        steps, beliefs = self._authorised(principal, request, board, lineage)
+        steps, beliefs = self._authorised(principal, request, board, lineage, {})
         epoch = self._store.epoch
         for given in request.fences:
             if given.fence.epoch != epoch:
@@ -238,14 +279,96 @@ class Commits:
             if replay is not None:
                 return replay
             raise
-        attempt.steps, attempt.beliefs = self._authorised(principal, request, attempt.board, lineage)
+        attempt.steps, attempt.beliefs = self._authorised(principal, request, attempt.board, lineage, {})
         attempt.lineage = lineage
         return None
 
+    async def _admit(self, attempt: _Attempt) -> Committed | None:
+        """Have what comes from outside looked at before it is written; or give the answer that the commit had already.
+
+        Raises `ContentQuarantined` for what is kept for a reviewer, and `ContentRefused` where that is full.
+        """
+        while True:
+            board, request = attempt.board, attempt.request
+            steps = [step for step in attempt.steps if is_screened(step, board.policy)]
+            try:
+                judged = await self._screening.judge(
+                    attempt.principal, board.id, steps, request.reason, attempt.deadline
+                )
+            except HeldBack as held:
+                try:
+                    _, replay = await self._look(attempt)
+                except _NotScreenedError:
+                    continue
+                if replay is not None:
+                    return replay
+                await self._hold_back(attempt, held)
+            else:
+                attempt.admitted = dict(judged)
+                attempt.steps = [_marked(step, attempt.admitted) for step in attempt.steps]
+                return None
+
+    async def _hold_back(self, attempt: _Attempt, held: HeldBack) -> None:
+        """Keep a commit for a reviewer, and refuse it; come back if it was answered meanwhile, or its board has changed."""
+        request, board, rule = attempt.request, attempt.board, held.findings[0].rule
+        if await self._shelf.is_full(board, attempt.deadline):
+            raise ContentRefused(held.field, rule, held.rule_set, "full")
+        now_ms = self._time.now_ms()
+        item = Quarantined(
+            request.raw,
+            attempt.principal.agent,
+            now_ms,
+            tuple(step.target.key for step in attempt.steps),
+            tuple((step.place, step.label) for step in attempt.steps),
+            held.findings,
+            held.rule_set,
+            held.field,
+            held.source,
+            attempt.operation,
+        )
+        identity = self._request_ids.digest(b"quarantine\x00" + attempt.operation).hex()
+        name = name_of(item, identity)
+        answer = encode_operation(OperationAnswer(request.digest, now_ms, (), name))
+        if await self._shelf.keep(board, item, identity, answer, attempt.deadline):
+            raise ContentQuarantined(held.field, name, rule, held.rule_set)
+
+    async def release(
+        self,
+        reviewer: Principal,
+        shelf: OnShelf,
+        request: CommitRequest,
+        reason: str,
+        audit: AuditEntry,
+        deadline: float,
+    ) -> Committed:
+        """Commit what was held back, once, as its author's act and by the reviewer's right; fences and beliefs are judged now.
+
+        Raises what a commit raises, and `Contended` if somebody else has reviewed it meanwhile.
+        """
+        board = await self._access.enter(reviewer, request.board, deadline)
+        await self._locks.stand(deadline)
+        if self._sizes is not None:
+            await self._sizes.stand(deadline)
+        item = shelf.item
+        steps, beliefs = self._authorised(reviewer, request, board, NO_LINEAGE, dict(item.labels))
+        author = Principal(reviewer.tenant, item.agent, frozenset())
+        act = Act(item.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        attempt = _Attempt(author, request._replace(audit=audit), board, steps, beliefs, shelf.key, act, deadline)
+        attempt.released = _Released(shelf, reviewer, reason)
+        return await self._commit_alone(attempt)
+
     def _authorised(
-        self, principal: Principal, request: CommitRequest, board: Board, lineage: Lineage | None
+        self,
+        principal: Principal,
+        request: CommitRequest,
+        board: Board,
+        lineage: Lineage | None,
+        labels: Mapping[int, Label],
     ) -> tuple[list[Step], list[Belief]]:
-        """Open every region that the commit names; label what it writes if the lineage is known."""
+        """Open every region that the commit names; label what it writes if the lineage is known.
+
+        `labels` are those that were given before, by the mutations' places.
+        """
         open_region = self._access.open_under
         epoch = self._store.epoch
         steps = []
@@ -255,8 +378,10 @@ class Commits:
                 precondition = mutation.precondition
                 if isinstance(precondition, At) and precondition.epoch != epoch:
                     raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
-            label = OWN_WORD
-            if isinstance(mutation, Endorse):
+            label = labels.get(index, OWN_WORD)
+            if index in labels:
+                pass
+            elif isinstance(mutation, Endorse):
                 label = Label(mutation.trust)
             elif lineage is not None and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
@@ -268,6 +393,16 @@ class Commits:
                 raise TokenFromAnotherStore(f"preconditions[{index}].precondition.at")
             beliefs.append(Belief(region.target(key), belief))
         return steps, beliefs
+
+    async def _commit_screened(self, attempt: _Attempt) -> Committed:
+        """Commit; what turns out to need screening meanwhile is screened first."""
+        while True:
+            try:
+                return await self._commit_alone(attempt)
+            except _NotScreenedError:
+                replay = await self._admit(attempt)
+                if replay is not None:
+                    return replay
 
     async def _commit_alone(self, attempt: _Attempt) -> Committed:
         states = self._guess(attempt)
@@ -358,7 +493,6 @@ class Commits:
         commit is authorised anew.
         """
         heads = list({target.head for target in attempt.targets})
-        request = attempt.request
         while True:
             doubts = dict.fromkeys(self._doubts(attempt))
             scope = None if attempt.lineage is None else attempt.lineage.scope
@@ -369,9 +503,9 @@ class Commits:
             self._time.saw(cut.store_time_ms)
             record, board, *found = cut.records
             scope_record = found.pop() if scopes else None
-            if record is not None:
-                return {}, await self._replay(attempt, record.value, record.revision)
-            self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
+            answered = await self._answered(attempt, record, cut.store_time_ms)
+            if answered is not None:
+                return {}, answered
             if board is None:
                 raise NotFound
             if self._catch_up(attempt, board, scope_record):
@@ -393,6 +527,21 @@ class Commits:
             if not due or not await self._time.tick(left_s(attempt.deadline)):
                 return states, None
 
+    async def _answered(self, attempt: _Attempt, record: Record | None, store_time_ms: int) -> Committed | None:
+        """Give the answer that a commit had already, by the record that makes it happen once.
+
+        Raises `RequestIdExpired`, and `Contended` for what somebody else has released or rejected meanwhile.
+        """
+        request, released = attempt.request, attempt.released
+        if released is not None:
+            if record is None or record.revision != released.shelf.revision:
+                raise Contended(1)
+            return None
+        if record is not None:
+            return await self._replay(attempt, record.value, record.revision)
+        self._request_ids.check_at(request.request_id, request.id_time_ms, store_time_ms)
+        return None
+
     def _catch_up(self, attempt: _Attempt, board_record: Record, scope_record: Record | None) -> bool:
         """Authorise and label anew if the board's policy or the read scope has changed; true if the policy has."""
         lineage, board = attempt.lineage, attempt.board
@@ -404,7 +553,16 @@ class Commits:
             board = self._access.learn(board_record)
         if is_new or lineage is not attempt.lineage:
             # First, as it may refuse: an attempt of a fold is tried again alone, and must not look authorised then.
-            attempt.steps, attempt.beliefs = self._authorised(attempt.principal, attempt.request, board, lineage)
+            released = attempt.released
+            who = attempt.principal if released is None else released.reviewer
+            labels = {} if released is None else dict(released.shelf.item.labels)
+            steps, attempt.beliefs = self._authorised(who, attempt.request, board, lineage, labels)
+            if released is None and any(
+                is_screened(step, board.policy) and step.place not in attempt.admitted for step in steps
+            ):
+                attempt.steps, attempt.board, attempt.lineage = steps, board, lineage
+                raise _NotScreenedError
+            attempt.steps = [_marked(step, attempt.admitted) for step in steps]
             attempt.board, attempt.lineage = board, lineage
         return is_new
 
@@ -413,6 +571,10 @@ class Commits:
         answer = decode_operation(attempt.operation, raw)
         if answer.digest != attempt.request.digest:
             raise RequestIdReused(attempt.request.request_id)
+        if answer.quarantine_id:
+            shelf = await self._of_quarantine(attempt, answer.quarantine_id)
+            answer = answer._replace(sequences=shelf.item.sequences, commit_time_ms=shelf.item.review_time_ms)
+            revision = shelf.revision
         written = [
             keys.history_record(step.target.head, sequence)
             for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
@@ -430,6 +592,20 @@ class Commits:
             outcomes.append(outcome_of(state, computed, step.target.rules))
         return Committed(revision, answer.commit_time_ms, True, tuple(outcomes), _places(attempt.request))
 
+    async def _of_quarantine(self, attempt: _Attempt, name: str) -> OnShelf:
+        """Give a commit that was held back and released since. Raises the refusal of one that was not."""
+        try:
+            shelf = await self._shelf.find(attempt.board, name, attempt.deadline)
+        except NotFound:
+            raise ContentRefused("mutations", "", "", "rejected") from None
+        item = shelf.item
+        rule = item.findings[0].rule
+        if item.state is QuarantineState.WAITING:
+            raise ContentQuarantined(item.field, name, rule, item.rule_set)
+        if item.state is QuarantineState.REJECTED:
+            raise ContentRefused(item.field, rule, item.rule_set, "rejected")
+        return shelf
+
     def _change_set(self, planned: Plan, attempts: Sequence[_Attempt], moment: Moment, held: Held) -> ChangeSet:
         """Give the plan as the store takes it, with what makes each of its requests happen once."""
         # One for each board, of which there are several only where a region beyond boards is written.
@@ -444,14 +620,22 @@ class Commits:
         youngest_ms = attempts[0].request.id_time_ms
         for attempt in attempts:
             request = attempt.request
-            guards.append(Absent(attempt.operation))
-            answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences))
-            puts.append(Put(attempt.operation, answer))
+            released = attempt.released
+            if released is None:
+                guards.append(Absent(attempt.operation))
+                answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences))
+                puts.append(Put(attempt.operation, answer))
+            else:  # its own record makes it happen once
+                guards.append(AtRevision(attempt.operation, released.shelf.revision))
+                puts.append(Put(attempt.operation, encode_quarantined(released.settled(moment.now_ms, sequences))))
             youngest_ms = min(youngest_ms, request.id_time_ms)
             if request.releases:
                 deletes = deletes + self._releases(attempt)
-        end_ms = self._request_ids.end_ms(youngest_ms)
-        guards.append(TimeBefore(min(end_ms, held.end_ms) if held.end_ms else end_ms))
+        ends_ms = [held.end_ms] if held.end_ms else []
+        if attempts[0].released is None:
+            ends_ms.append(self._request_ids.end_ms(youngest_ms))
+        if ends_ms:
+            guards.append(TimeBefore(min(ends_ms)))
         change = ChangeSet(tuple(guards), tuple(puts), tuple(deletes))
         # One entry's states always fit, so the common commit is not measured.
         size = change.size_bytes if len(planned.states) > 1 or attempts[0].request.origins.provenance else 0
@@ -575,6 +759,14 @@ class Commits:
                 return [Committed(revision, moment.now_ms, False, (outcome,)) for outcome in planned.outcomes]
             current = None
         return None
+
+
+def _marked(step: Step, admitted: Mapping[int, Admitted]) -> Step:
+    """Give a step with what screening made of it in its label."""
+    verdict = admitted.get(step.place)
+    if verdict is None:
+        return step
+    return step._replace(label=step.label.screened(verdict.rule_set, suspicious=verdict.suspicious))
 
 
 def _places(request: CommitRequest) -> tuple[int, ...]:

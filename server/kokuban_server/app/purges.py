@@ -88,6 +88,7 @@ _PARTS = (
             keys.LOCK_GENERATION,
             keys.QUEUE_GENERATION,
             keys.SCOPE,
+            keys.QUARANTINE,
         ),
     ),
 )

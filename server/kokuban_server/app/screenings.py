@@ -40,6 +40,13 @@ class Screenings:
         `DeadlineTooShort`.
         """
         board = await self._access.live(principal, board_id, deadline)
+        return board, await self.judge(principal, text, source, deadline)
+
+    async def judge(self, principal: Principal, text: str, source: Source, deadline: float) -> Screening:
+        """Judge a text for a principal.
+
+        Raises `TooManyRequests` and `PrincipalLimitReached` where too many wait, `DeadlineTooShort`, and `ScreenerError`.
+        """
         agent = (principal.tenant, principal.agent)
         if self._waiting[agent] >= limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX:
             raise PrincipalLimitReached("screenings", limits.SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX, _RETRY_MS)
@@ -54,7 +61,7 @@ class Screenings:
         done, _ = await asyncio.wait((judging,), timeout=left_s(deadline))
         if not done:
             raise DeadlineTooShort
-        return board, judging.result()
+        return judging.result()
 
     async def close(self) -> None:
         """Judge no more."""

@@ -91,6 +91,7 @@ class Upkeep:
             self._sweep_operations,
             self._sweep_history,
             self._sweep_due,
+            self._sweep_quarantine,
             self._mark_and_compact,
         ):
             try:
@@ -179,6 +180,18 @@ class Upkeep:
             if len(old) < len(page.records) or not page.more:
                 return
             limit = limits.PAGE_ENTRIES_MAX
+
+    async def _sweep_quarantine(self) -> None:
+        """Remove commits that have lain in quarantine long enough, whatever became of them."""
+        end = keys.quarantine_due_before(self._time.now_ms() + 1)
+        page = await self._store.scan(
+            keys.QUARANTINE_DUE, b"", limits.PAGE_ENTRIES_MAX, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
+        )
+        for record in page.records:
+            if record.key >= end:
+                return
+            deletes = (DeleteKey(keys.parse_quarantine_due(record.key)), DeleteKey(record.key))
+            await self._store.commit(ChangeSet((), (), deletes), _CALL_S)
 
     async def _mark_and_compact(self) -> None:
         """Once a minute note which revision is current; forget history before the newest note that is old enough."""

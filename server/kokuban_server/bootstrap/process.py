@@ -10,6 +10,7 @@ import logging
 import secrets
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -36,6 +37,8 @@ from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
+from kokuban_server.app.quarantine_review import QuarantineReview
+from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.request_ids import RequestIds
@@ -44,6 +47,7 @@ from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
+from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
 from kokuban_server.bootstrap.tls import server_credentials
@@ -54,6 +58,7 @@ from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
+from kokuban_server.wire.decode import decode_again
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -125,13 +130,29 @@ class Server:
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
-        commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, lineages, audit, self._sizes)
+        self._screenings = Screenings(access, ProcessScreener())
+        screening, shelf = WriteScreening(self._screenings), QuarantineShelf(store)
+        commits = Commits(
+            store,
+            access,
+            heads,
+            time,
+            request_ids,
+            guards,
+            self._mirror,
+            lineages,
+            audit,
+            screening,
+            shelf,
+            self._sizes,
+        )
+        read_again = partial(decode_again, request_ids.digest)
+        review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
         reads = Reads(store, access, time, scopes)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
-        self._screenings = Screenings(access, ProcessScreener())
         epoch = store.epoch
         self._wire = WireServer(
             {
@@ -144,7 +165,7 @@ class Server:
                     **AuditMethods(AuditReading(store, access)).methods,
                 },
                 "TrustService": TrustService(
-                    self._screenings, Endorsements(commits, access), request_ids, epoch
+                    self._screenings, Endorsements(commits, access), review, request_ids, epoch
                 ).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),

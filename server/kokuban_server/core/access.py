@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
-from kokuban_server.core.trust import TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 
 
 class Role(enum.StrEnum):
@@ -102,3 +102,4 @@ class RegionRules:
     taint_mode: TaintMode = TaintMode.TRACK
     allows_lowering: bool = False
     """An entry may be written over by what is trusted less than it is."""
+    screening: ScreeningProfile = ScreeningProfile.FULL

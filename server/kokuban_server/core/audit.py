@@ -21,6 +21,8 @@ BOARD_DELETE: Final = "board.delete"
 POLICY_SET: Final = "policy.set"
 REGION_READ: Final = "region.read"
 ENTRY_ENDORSE: Final = "entry.endorse"
+QUARANTINE_RELEASE: Final = "quarantine.release"
+QUARANTINE_REJECT: Final = "quarantine.reject"
 HISTORY_COMPACT: Final = "history.compact"
 ACCESS_REFUSED: Final = "access.refused"
 

@@ -103,3 +103,5 @@ class OperationAnswer(NamedTuple):
     commit_time_ms: int
     sequences: tuple[int, ...]
     """Of the written entries, in the order of the mutations."""
+    quarantine_id: str = ""
+    """What was kept instead of committing, or nothing."""

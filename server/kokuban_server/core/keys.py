@@ -22,6 +22,8 @@ MARK: Final = b"c/"  # which revision was current when
 SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
 SIZE: Final = b"z/"  # what a board takes, as it was last counted
+QUARANTINE: Final = b"q/"  # a commit that was held back, in order of time
+QUARANTINE_DUE: Final = b"v/"  # when such a commit is removed
 SCOPE: Final = b"t/"  # what external text a read scope was given
 AUDIT: Final = b"u/"  # everything of the audit log
 AUDIT_RECORD: Final = b"u/r/"  # an act that somebody may have to answer for, in order of time within its tenant
@@ -200,6 +202,11 @@ def on_board(kind: bytes, board_prefix_key: bytes, name: str) -> bytes:
     return kind + board_prefix_key + name.encode() + b"/"
 
 
+def name_on_board(key: bytes) -> str:
+    """Give the name of the session, lock or whatever else of a board a key is of."""
+    return key[:-1].rpartition(b"/")[2].decode()
+
+
 def parse_locking(key: bytes) -> tuple[bytes, bytes, str]:
     """Give what a key below `LOCKING` is of: its kind, and of those of a board the board's prefix and the name."""
     kind, rest = key[: len(SESSION)], key[len(SESSION) : -1]
@@ -211,6 +218,21 @@ def board_of_generation(key: bytes) -> bytes:
     """Give the prefix of the board that a generation's region belongs to."""
     tenant, board_id, _ = key[len(LOCK_GENERATION) :].split(b"/", 2)
     return tenant + b"/" + board_id + b"/"
+
+
+def quarantine_due(time_ms: int, key: bytes) -> bytes:
+    """Give the key of a reminder to remove a commit in quarantine at a time."""
+    return quarantine_due_before(time_ms) + key
+
+
+def quarantine_due_before(time_ms: int) -> bytes:
+    """Give a key that all such reminders of earlier times are below."""
+    return QUARANTINE_DUE + b"%015d/" % time_ms
+
+
+def parse_quarantine_due(key: bytes) -> bytes:
+    """Give the key of the commit that a reminder is of."""
+    return key[len(QUARANTINE_DUE) + 16 :]
 
 
 def server(server_id: str) -> bytes:

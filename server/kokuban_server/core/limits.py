@@ -121,7 +121,19 @@ READ_SCOPE_ENTRIES_MAX: Final = 256
 READ_SCOPES_KNOWN_ENTRIES_MAX: Final = 4_096
 """Read scopes that one server remembers; it reads what it has forgotten again."""
 
+# Quarantine.
+QUARANTINE_MS: Final = 30 * 24 * 3_600 * 1_000
+QUARANTINE_ENTRIES_MAX: Final = 1_000
+QUARANTINE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of one board: when as many or as much wait, no more are kept."""
+QUARANTINE_PAGE_ENTRIES_MAX: Final = 100
+QUARANTINE_FINDINGS_ENTRIES_MAX: Final = 16
+
 # Screening.
+SCREENED_TOGETHER_TEXTS_ENTRIES_MAX: Final = 8
+SCREENED_TOGETHER_CHARACTERS_MAX: Final = 2_000
+"""What one agent has written last from outside that is looked at with the next: so many texts, the end of each."""
+SCREENED_TOGETHER_AGENTS_ENTRIES_MAX: Final = 1_024
 SCREENED_TEXT_BYTES_MAX: Final = VALUE_BYTES_MAX
 SCREENED_DEPTH_MAX: Final = 3
 """Encodings within encodings."""
@@ -133,8 +145,8 @@ SCREENED_FINDINGS_ENTRIES_MAX: Final = 64
 SCREENED_EXCERPT_CHARACTERS_MAX: Final = 200
 SCREENED_VIEWS_SHOWN_ENTRIES_MAX: Final = 16
 SCREENED_VIEW_SHOWN_CHARACTERS_MAX: Final = 2_000
-SCREENINGS_WAITING_ENTRIES_MAX: Final = 16
-SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 4
+SCREENINGS_WAITING_ENTRIES_MAX: Final = 64
+SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 16
 """Texts that wait to be screened by one server, and of them one agent's."""
 SCREENING_S_MAX: Final = 30.0
 

@@ -10,7 +10,7 @@ from kokuban_server.core.access import Decision, RegionRules, Role, Verb
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import WITHOUT_ID, Region, RegionKind, parse_agent, parse_region
 from kokuban_server.core.refusals import InvalidRequest
-from kokuban_server.core.trust import TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,7 @@ class RegionRule(NamedTuple):
     read_floor: Trust | None = None
     taint_mode: TaintMode | None = None
     allows_lowering: bool | None = None
+    screening: ScreeningProfile | None = None
 
 
 class Ruling(NamedTuple):
@@ -106,6 +107,8 @@ class Policy:
     """Which operators may change the policy and delete the board."""
     tools: Mapping[str, Trust] = field(default_factory=dict)
     """The most that what a tool gives may be trusted, by its name."""
+    tool_screening: Mapping[str, ScreeningProfile] = field(default_factory=dict)
+    """What is said of the screening of what a tool gives, by its name."""
     _by_pattern: dict[str, RegionRule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -150,11 +153,8 @@ class Policy:
 
     def says_the_same_as(self, other: Policy) -> bool:
         """Say whether another policy lays down the same."""
-        return (self._by_pattern, self.administrators, self.tools) == (
-            other._by_pattern,
-            other.administrators,
-            other.tools,
-        )
+        ours = (self._by_pattern, self.administrators, self.tools, self.tool_screening)
+        return ours == (other._by_pattern, other.administrators, other.tools, other.tool_screening)
 
     def may_administer(self, principal: Principal) -> bool:
         """Say whether the principal may change this policy and delete the board."""
@@ -170,6 +170,7 @@ _OF_RULES = (
     "read_floor",
     "taint_mode",
     "allows_lowering",
+    "screening",
 )
 _READERS = frozenset({Role.AUDITOR})
 _NOWHERE = Region(RegionKind.SHARED, "")

@@ -335,6 +335,54 @@ class ParentNotFound(Refusal):
 
 
 @dataclass(eq=False)
+class ContentQuarantined(Refusal):
+    """Screening found what a reviewer should see first; the commit is kept and applies nothing."""
+
+    field_path: str
+    quarantine_id: str
+    rule: str
+    rule_set: str
+    reason = "CONTENT_QUARANTINED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "field": self.field_path,
+            "quarantine_id": self.quarantine_id,
+            "rule": self.rule,
+            "rule_set": self.rule_set,
+        }
+
+
+@dataclass(eq=False)
+class ContentRefused(Refusal):
+    """Screening found what a reviewer should see first, and the commit is not kept."""
+
+    field_path: str
+    rule: str
+    rule_set: str
+    why: str
+    """`full` or `rejected`."""
+    reason = "CONTENT_REFUSED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "rule": self.rule, "rule_set": self.rule_set, "why": self.why}
+
+
+@dataclass(eq=False)
+class ScreeningUnavailable(Refusal):
+    """What comes from outside is screened before it is written, and screening gives no verdict now."""
+
+    field_path: str
+    reason = "SCREENING_UNAVAILABLE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
 class RequestIdReused(Refusal):
     """The id belongs to a commit with other arguments."""
 

@@ -52,6 +52,13 @@ class TaintMode(enum.StrEnum):
     ENFORCE = "enforce"
 
 
+class ScreeningProfile(enum.StrEnum):
+    """What screening looks at in a region."""
+
+    FULL = "full"
+    OFF = "off"
+
+
 class Parent(NamedTuple):
     """A state of an entry that something was made of, or that was given to a read scope."""
 
@@ -72,11 +79,23 @@ class Label(NamedTuple):
     extends_from: int = 0
     """The sequence of the oldest state of which it may hold a part; 0 where it holds nothing of those before."""
     endorsed_by: str = ""
+    screened_by: str = ""
+    """The rules by which it was screened before it was written."""
+    suspicious: bool = False
+    """Screening found something, short of what goes into quarantine."""
 
     def onto(self, before: Label, sequence: int) -> Label:
         """Give the label of what changes a state without replacing all of it: trusted no more than that was."""
-        extends_from = before.extends_from or sequence
-        return self._replace(trust=min(self.trust, before.trust), extends_from=extends_from)
+        return self._replace(
+            trust=min(self.trust, before.trust),
+            extends_from=before.extends_from or sequence,
+            suspicious=self.suspicious or before.suspicious,
+        )
+
+    def screened(self, rule_set: str, *, suspicious: bool) -> Label:
+        """Give the label of what was screened and let in: what is suspicious is data, whoever gave it."""
+        trust = min(self.trust, Trust.EXTERNAL) if suspicious else self.trust
+        return self._replace(trust=trust, screened_by=rule_set, suspicious=suspicious)
 
 
 OWN_WORD: Final = Label()

@@ -11,7 +11,7 @@ from kokuban_server.core.boards import BoardRecord, BoardState, PolicyVersion, P
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
-from kokuban_server.core.trust import TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -34,8 +34,9 @@ def encode_board(board: BoardRecord) -> bytes:
         message.policy.reason = reason
         message.policy.rules.extend(map(_stored_rule, board.policy.rules))
         message.policy.administrators.subjects.extend(board.policy.administrators.texts)
-        tools = board.policy.tools.items()
-        message.policy.tools.extend(pb.StoredToolRule(name=name, trust=trust) for name, trust in tools)
+        screening = board.policy.tool_screening
+        for tool, trust in board.policy.tools.items():
+            message.policy.tools.add(name=tool, trust=trust, screening=screening.get(tool, ""))
     if board.receipt is not None:
         removed, time_ms = board.receipt
         message.receipt.entries = removed.entries
@@ -85,6 +86,7 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         read_floor=rule.read_floor or 0,
         taint_mode=rule.taint_mode or "",
         allows_lowering=rule.allows_lowering,
+        screening=rule.screening or "",
     )
 
 
@@ -95,7 +97,8 @@ def _stored_subjects(subjects: Subjects | None) -> pb.StoredSubjects | None:
 def _policy(stored: pb.StoredPolicy) -> Policy:
     administrators = parse_subjects(stored.administrators.subjects, "administrators")
     tools = {tool.name: Trust(tool.trust) for tool in stored.tools}
-    return Policy(tuple(map(_rule, stored.rules)), administrators, tools)
+    screening = {tool.name: ScreeningProfile(tool.screening) for tool in stored.tools if tool.screening}
+    return Policy(tuple(map(_rule, stored.rules)), administrators, tools, screening)
 
 
 def _rule(stored: pb.StoredRegionRule) -> RegionRule:
@@ -118,6 +121,7 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         Trust(stored.read_floor) if stored.read_floor else None,
         TaintMode(stored.taint_mode) if stored.taint_mode else None,
         stored.allows_lowering if if_set("allows_lowering") else None,
+        ScreeningProfile(stored.screening) if stored.screening else None,
     )
 
 

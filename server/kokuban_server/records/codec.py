@@ -102,7 +102,10 @@ def _label(key: bytes, message: pb.LabelRecord) -> Label:
 def encode_operation(answer: OperationAnswer) -> bytes:
     """Give the stored form of an operation record."""
     return pb.OperationRecord(
-        digest=answer.digest, commit_time_ms=answer.commit_time_ms, sequences=answer.sequences
+        digest=answer.digest,
+        commit_time_ms=answer.commit_time_ms,
+        sequences=answer.sequences,
+        quarantine_id=answer.quarantine_id,
     ).SerializeToString()
 
 
@@ -112,7 +115,7 @@ def decode_operation(key: bytes, raw: bytes) -> OperationAnswer:
         message = pb.OperationRecord.FromString(raw)
     except DecodeError as error:
         raise StoreCorrupt(key, f"not an operation record: {error}") from error
-    return OperationAnswer(message.digest, message.commit_time_ms, tuple(message.sequences))
+    return OperationAnswer(message.digest, message.commit_time_ms, tuple(message.sequences), message.quarantine_id)
 
 
 def encode_owner(server_id: str) -> bytes:

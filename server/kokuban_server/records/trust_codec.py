@@ -19,28 +19,36 @@ def encode_label(label: Label) -> pb.LabelRecord:
         read_scope=label.read_scope,
         extends_from=label.extends_from,
         endorsed_by=label.endorsed_by,
+        screened_by=label.screened_by,
+        suspicious=label.suspicious,
     )
     if label.source is not UNDECLARED:
-        kind, uri, name, content_sha256, fetch_time_ms = label.source
-        message.source.CopyFrom(
-            pb.SourceRecord(kind=kind, uri=uri, name=name, content_sha256=content_sha256, fetch_time_ms=fetch_time_ms)
-        )
+        message.source.CopyFrom(encode_source(label.source))
     return message
+
+
+def encode_source(source: Source) -> pb.SourceRecord:
+    """Give the stored form of a source."""
+    kind, uri, name, content_sha256, fetch_time_ms = source
+    return pb.SourceRecord(kind=kind, uri=uri, name=name, content_sha256=content_sha256, fetch_time_ms=fetch_time_ms)
+
+
+def read_source(message: pb.SourceRecord) -> Source:
+    """Give a source. Raises `ValueError`."""
+    return Source(SourceKind(message.kind), message.uri, message.name, message.content_sha256, message.fetch_time_ms)
 
 
 def read_label(message: pb.LabelRecord) -> Label:
     """Give a label. Raises `ValueError`."""
-    source = UNDECLARED
-    if message.HasField("source"):
-        of = message.source
-        source = Source(SourceKind(of.kind), of.uri, of.name, of.content_sha256, of.fetch_time_ms)
     return Label(
         Trust(message.trust),
-        source,
+        read_source(message.source) if message.HasField("source") else UNDECLARED,
         tuple([_parent(parent) for parent in message.parents]),
         message.read_scope,
         message.extends_from,
         message.endorsed_by,
+        message.screened_by,
+        message.suspicious,
     )
 
 

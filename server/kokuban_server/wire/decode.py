@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kokuban.v1 import commit_pb2
 from kokuban_server.app.commits import CommitRequest
 from kokuban_server.app.endorsements import EndorseRequest
 from kokuban_server.app.lineage import NO_ORIGINS, Origins
@@ -44,6 +45,7 @@ from kokuban_server.wire.fields import (
     fences_given,
     page_size,
     page_token,
+    parse_message,
     request_id,
     session_given,
     too_many,
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 
     from kokuban.v1 import admin_service_pb2 as admin_pb
     from kokuban.v1 import board_service_pb2 as board_pb
-    from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2, trust_pb2, trust_service_pb2
+    from kokuban.v1 import entry_pb2, lock_pb2, trust_pb2, trust_service_pb2
 
 _MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
@@ -105,11 +107,12 @@ def commit_request(
             f"values, items, patches and metadata together are at most {limits.COMMIT_BYTES_MAX} bytes",
             {"limit": str(limits.COMMIT_BYTES_MAX), "actual": str(size)},
         )
+    raw = message.SerializeToString(deterministic=True)
     return CommitRequest(
         board,
         message.request_id,
         id_time_ms,
-        digest(message.SerializeToString(deterministic=True)),
+        digest(raw),
         _beliefs(message.preconditions) if message.preconditions else (),
         tuple(mutations),
         reason,
@@ -118,7 +121,13 @@ def commit_request(
         tuple(fences),
         tuple(releases),
         Origins(provenance, session_given(message.session)) if provenance or message.session else NO_ORIGINS,
+        raw=raw,
     )
+
+
+def decode_again(digest: Callable[[bytes], bytes], raw: bytes) -> CommitRequest:
+    """Give a commit that was kept as it had been sent."""
+    return commit_request(parse_message(commit_pb2.CommitRequest, raw), digest, "")
 
 
 def _release(message: lock_pb2.Fence, index: int, fences: list[FenceGiven], releases: Sequence[tuple[int, str]]) -> str:

@@ -9,10 +9,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import board_service_pb2 as board_pb
-from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2, trust_pb2
+from kokuban.v1 import commit_pb2, entry_pb2, lock_pb2, trust_pb2, trust_service_pb2
 from kokuban_server.app.reads import shown_state
 from kokuban_server.core.entry import EntryRecord, EntryState, Form
 from kokuban_server.core.revision import encode_token
+from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED, Trust
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kokuban_server.core.entry import Value
     from kokuban_server.core.locks import Fence
     from kokuban_server.core.names import EntryKey, Region
+    from kokuban_server.core.screening.screening import Finding
     from kokuban_server.core.trust import Label, Parent, Source
 
 _CHANGE_TYPES = {
@@ -84,6 +86,21 @@ def source(of: Source) -> trust_pb2.DeclaredSource:
     )
 
 
+def finding(of: Finding) -> trust_service_pb2.ScreeningFinding:
+    """Give a finding's message."""
+    span = None if of.span is None else trust_service_pb2.TextSpan(start=of.span[0], end=of.span[1])
+    return trust_service_pb2.ScreeningFinding(
+        rule=of.rule, severity=_SEVERITIES[of.severity], view=of.view, span=span, excerpt=of.excerpt
+    )
+
+
+_SEVERITIES = {
+    Severity.NOTE: trust_service_pb2.FINDING_SEVERITY_NOTE,
+    Severity.SUSPICIOUS: trust_service_pb2.FINDING_SEVERITY_SUSPICIOUS,
+    Severity.GRAVE: trust_service_pb2.FINDING_SEVERITY_GRAVE,
+}
+
+
 def label(of: Label, epoch: str) -> entry_pb2.Label:
     """Give a label's message. Where external text comes from is told with its value, not here."""
     if of is OWN_WORD:
@@ -96,6 +113,8 @@ def label(of: Label, epoch: str) -> entry_pb2.Label:
         tracked=bool(of.read_scope),
         extends_previous=bool(of.extends_from),
         endorsed_by=of.endorsed_by,
+        screened_by=of.screened_by,
+        suspicious=of.suspicious,
     )
 
 

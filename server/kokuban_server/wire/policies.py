@@ -8,13 +8,14 @@ from google.protobuf.duration_pb2 import Duration
 
 from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import policy_pb2 as pb
+from kokuban.v1 import trust_pb2
 from kokuban_server.core import limits
 from kokuban_server.core.access import Decision, Verb
 from kokuban_server.core.boards import BoardState
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest
-from kokuban_server.core.trust import TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 from kokuban_server.wire.encode import timestamp
 from kokuban_server.wire.fields import duration_ms, too_many, trust_level, words
 
@@ -32,6 +33,11 @@ _TAINTS = {
     pb.TAINT_MODE_TRACK: TaintMode.TRACK,
     pb.TAINT_MODE_ENFORCE: TaintMode.ENFORCE,
 }
+_PROFILES = {
+    trust_pb2.SCREENING_PROFILE_FULL: ScreeningProfile.FULL,
+    trust_pb2.SCREENING_PROFILE_OFF: ScreeningProfile.OFF,
+}
+_SCREENING = {profile: message for message, profile in _PROFILES.items()}
 _TAINT_MODES = {mode: stored for stored, mode in _TAINTS.items()}
 _VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK}
 _DECISIONS = {
@@ -59,10 +65,22 @@ def decode(message: pb.Policy, place: str) -> Policy:
     if len(message.rules) > limits.POLICY_RULES_ENTRIES_MAX:
         raise too_many(f"{place}.rules", limits.POLICY_RULES_ENTRIES_MAX, len(message.rules))
     rules = tuple([_rule(rule, f"{place}.rules[{index}]") for index, rule in enumerate(message.rules)])
+    administrators = Policy().administrators
+    if message.HasField("administrators"):
+        administrators = _subjects(message.administrators, f"{place}.administrators")
     tools = _tools(message, place)
-    if not message.HasField("administrators"):
-        return Policy(rules, tools=tools)
-    return Policy(rules, _subjects(message.administrators, f"{place}.administrators"), tools)
+    screening = {
+        tool.name: _profile(tool.screening, f"{place}.tools[{index}].screening")
+        for index, tool in enumerate(message.tools)
+        if tool.screening
+    }
+    return Policy(rules, administrators, tools, screening)
+
+
+def _profile(number: int, place: str) -> ScreeningProfile:
+    if number not in _PROFILES:
+        raise InvalidRequest("FIELD_INVALID", place, "not a profile that this server knows")
+    return _PROFILES[trust_pb2.ScreeningProfile.ValueType(number)]
 
 
 def _tools(message: pb.Policy, place: str) -> dict[str, Trust]:
@@ -105,6 +123,7 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         trust_level(message.read_floor, f"{place}.read_floor") if message.read_floor else None,
         _TAINTS[taint] if taint else None,
         message.allows_lowering if has("allows_lowering") else None,
+        _profile(message.screening, f"{place}.screening") if message.screening else None,
     )
 
 
@@ -117,8 +136,10 @@ def encode(policy: Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_encoded_rule, policy.rules))
     if policy.administrators != Policy().administrators:
         message.administrators.subjects.extend(policy.administrators.texts)
-    # One level stands for one number, here as in `fields.trust_level`.
-    message.tools.extend(pb.ToolRule(name=name, trust=trust.value) for name, trust in policy.tools.items())  # type: ignore[arg-type]
+    for name, trust in policy.tools.items():
+        tool = message.tools.add(name=name, trust=trust.value)
+        if name in policy.tool_screening:
+            tool.screening = _SCREENING[policy.tool_screening[name]]
     return message
 
 
@@ -138,6 +159,8 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         message.read_floor = rule.read_floor.value  # type: ignore[assignment]
     if rule.taint_mode is not None:
         message.taint_mode = _TAINT_MODES[rule.taint_mode]
+    if rule.screening is not None:
+        message.screening = _SCREENING[rule.screening]
     if rule.lock_policy is not None:
         message.lock_requirement = _REQUIREMENTS[rule.lock_policy]
     return message

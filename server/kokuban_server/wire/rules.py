@@ -57,6 +57,8 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.AdminService.ListAuditRecords": Rule(roles=_BOOKKEEPERS),
     "kokuban.v1.AdminService.VerifyAudit": Rule(roles=_BOOKKEEPERS),
     "kokuban.v1.TrustService.Endorse": Rule(roles=_ENDORSERS, verb=Verb.WRITE),
+    "kokuban.v1.TrustService.ListQuarantine": Rule(roles=_ENDORSERS, finds=True),
+    "kokuban.v1.TrustService.ReviewQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ScreenText": Rule(),
 }
 """A method without a row here does not start. The use cases keep to the rules; tests/wire/test_credentials.py holds every

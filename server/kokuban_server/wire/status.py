@@ -67,6 +67,9 @@ CODE_BY_REASON: Final[dict[str, StatusCode]] = {
     "READ_SCOPE_FULL": StatusCode.FAILED_PRECONDITION,
     "WITHHELD": StatusCode.FAILED_PRECONDITION,
     "PARENT_NOT_FOUND": StatusCode.FAILED_PRECONDITION,
+    "CONTENT_QUARANTINED": StatusCode.FAILED_PRECONDITION,
+    "CONTENT_REFUSED": StatusCode.FAILED_PRECONDITION,
+    "SCREENING_UNAVAILABLE": StatusCode.UNAVAILABLE,
     "REQUEST_ID_REUSED": StatusCode.FAILED_PRECONDITION,
     "REQUEST_ID_EXPIRED": StatusCode.FAILED_PRECONDITION,
     "SESSION_LOST": StatusCode.FAILED_PRECONDITION,
@@ -108,6 +111,7 @@ RETRY_AFTER_MS: Final[dict[str, int]] = {
     "STORE_UNAVAILABLE": 500,
     "OUTCOME_UNKNOWN": 200,
     "SERVER_DRAINING": 100,
+    "SCREENING_UNAVAILABLE": 1_000,
 }
 """After how long a second try makes sense, where the refusal does not say it itself."""
 

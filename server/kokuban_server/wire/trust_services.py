@@ -9,35 +9,37 @@ from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
-from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Verdict
 from kokuban_server.core.trust import UNDECLARED
-from kokuban_server.wire import decode, encode
+from kokuban_server.wire import decode, encode, quarantine
 from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
 if TYPE_CHECKING:
     from kokuban_server.app.endorsements import Endorsements
+    from kokuban_server.app.quarantine_review import QuarantineReview
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.screenings import Screenings
-    from kokuban_server.core.screening.screening import Finding
 
 _VERDICTS = {
     Verdict.ADMIT: pb.SCREENING_VERDICT_ADMIT,
     Verdict.ADMIT_AS_DATA: pb.SCREENING_VERDICT_ADMIT_AS_DATA,
     Verdict.QUARANTINE: pb.SCREENING_VERDICT_QUARANTINE,
 }
-_SEVERITIES = {
-    Severity.NOTE: pb.FINDING_SEVERITY_NOTE,
-    Severity.SUSPICIOUS: pb.FINDING_SEVERITY_SUSPICIOUS,
-    Severity.GRAVE: pb.FINDING_SEVERITY_GRAVE,
-}
 
 
 class TrustService:
     """kokuban.v1.TrustService."""
 
-    def __init__(self, screenings: Screenings, endorsements: Endorsements, request_ids: RequestIds, epoch: str) -> None:
+    def __init__(
+        self,
+        screenings: Screenings,
+        endorsements: Endorsements,
+        review: QuarantineReview,
+        request_ids: RequestIds,
+        epoch: str,
+    ) -> None:
+        self._review = review
         self._screenings = screenings
         self._endorsements = endorsements
         self._request_ids = request_ids
@@ -48,6 +50,8 @@ class TrustService:
         """Every method of the service by its name in the proto."""
         return {
             "Endorse": UnaryMethod(self.endorse, writes=True),
+            "ListQuarantine": UnaryMethod(self.list_quarantine),
+            "ReviewQuarantine": UnaryMethod(self.review_quarantine, writes=True),
             "ScreenText": UnaryMethod(self.screen_text),
         }
 
@@ -62,6 +66,27 @@ class TrustService:
             replayed=committed.replayed,
         ).SerializeToString()
 
+    async def list_quarantine(self, raw: bytes, call: Call) -> bytes:
+        """List what is in quarantine."""
+        message = parse_message(pb.ListQuarantineRequest, raw)
+        board, wanted, size, token = quarantine.list_request(message)
+        page = await self._review.list_commits(call.principal, board, wanted, size, token, call.deadline)
+        return pb.ListQuarantineResponse(
+            commits=[quarantine.commit(one.id, one.item, show_texts=message.show_texts) for one in page.found],
+            next_page_token=page.next_page_token,
+            token=encode_token(self._epoch, page.revision),
+        ).SerializeToString()
+
+    async def review_quarantine(self, raw: bytes, call: Call) -> bytes:
+        """Release or reject what is in quarantine."""
+        message = parse_message(pb.ReviewQuarantineRequest, raw)
+        board, ids, release, reason = quarantine.review_request(message)
+        results = await self._review.review(call.principal, board, ids, reason, call.deadline, release=release)
+        return pb.ReviewQuarantineResponse(
+            results=[quarantine.result(one, self._epoch) for one in results],
+            token=encode_token(self._epoch, max(one.revision for one in results)),
+        ).SerializeToString()
+
     async def screen_text(self, raw: bytes, call: Call) -> bytes:
         """Say what is in a text."""
         message = parse_message(pb.ScreenTextRequest, raw)
@@ -71,7 +96,7 @@ class TrustService:
         views = (pb.TextView(name=view.name, text=view.text, truncated=view.is_cut) for view in found.views)
         return pb.ScreenTextResponse(
             verdict=_VERDICTS[found.verdict],
-            findings=map(_finding, found.findings),
+            findings=map(encode.finding, found.findings),
             views=views if message.show_views else (),
             rule_set=found.version,
             token=encode_token(self._epoch, board.revision),
@@ -84,14 +109,3 @@ def _text(text: str) -> str:
         facts = {"limit": str(most), "actual": str(size)}
         raise InvalidRequest("VALUE_TOO_LARGE", "text", f"at most {most} bytes, this has {size}", facts)
     return text
-
-
-def _finding(finding: Finding) -> pb.ScreeningFinding:
-    span = None if finding.span is None else pb.TextSpan(start=finding.span[0], end=finding.span[1])
-    return pb.ScreeningFinding(
-        rule=finding.rule,
-        severity=_SEVERITIES[finding.severity],
-        view=finding.view,
-        span=span,
-        excerpt=finding.excerpt,
-    )

@@ -27,7 +27,12 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Put(_message.Message):
-    """Put writes an entry: creates it or changes it. Like every mutation of an entry that is trusted more than what is written, it is
+    """Put writes an entry: creates it or changes it.
+
+    What comes from outside or from a tool, and what is trusted no more than that, is screened before it is written: values, items,
+    patches and metadata that are text, with the path and the commit's reason. If an order is found that was hidden or encoded, the
+    commit is kept whole in quarantine, applies nothing, and is refused with `CONTENT_QUARANTINED`, also when it is repeated, until a
+    reviewer releases it. Like every mutation of an entry that is trusted more than what is written, it is
     refused with `TRUST_TOO_LOW` unless the board's policy lets the region's entries be lowered.
     """
 

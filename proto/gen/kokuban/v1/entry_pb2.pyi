@@ -272,6 +272,8 @@ class Label(_message.Message):
     TRACKED_FIELD_NUMBER: _builtins.int
     EXTENDS_PREVIOUS_FIELD_NUMBER: _builtins.int
     ENDORSED_BY_FIELD_NUMBER: _builtins.int
+    SCREENED_BY_FIELD_NUMBER: _builtins.int
+    SUSPICIOUS_FIELD_NUMBER: _builtins.int
     trust: _trust_pb2.TrustLevel.ValueType
     """trust is the level."""
     tracked: _builtins.bool
@@ -282,6 +284,10 @@ class Label(_message.Message):
     """extends_previous is true if it holds a part of the state before it."""
     endorsed_by: _builtins.str
     """endorsed_by is who raised it, or empty."""
+    screened_by: _builtins.str
+    """screened_by names the rules by which it was screened before it was written, or is empty."""
+    suspicious: _builtins.bool
+    """suspicious is true if screening found something that could be an order, short of what is put into quarantine."""
     @_builtins.property
     def source(self) -> _trust_pb2.DeclaredSource:
         """source is what the writer declared. Not set: nothing, so it is the writer's own word; or it is external text, and the source
@@ -303,10 +309,12 @@ class Label(_message.Message):
         tracked: _builtins.bool = ...,
         extends_previous: _builtins.bool = ...,
         endorsed_by: _builtins.str = ...,
+        screened_by: _builtins.str = ...,
+        suspicious: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "endorsed_by", b"endorsed_by", "extends_previous", b"extends_previous", "source", b"source", "tracked", b"tracked", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "endorsed_by", b"endorsed_by", "extends_previous", b"extends_previous", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "tracked", b"tracked", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -335,6 +335,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. A state in `derived_from` is not there, is no longer kept, or may not be read by the caller. Metadata:
     field. Example: `field` = `mutations[0].put.provenance.derived_from[2]`.
     """
+    ERROR_REASON_CONTENT_QUARANTINED: _ErrorReason.ValueType  # 79
+    """FAILED_PRECONDITION. Screening found what a reviewer should see first. The commit is kept whole and applies nothing; a repeat
+    gets the same answer, and once it was released the commit's. Metadata: field, quarantine_id, rule, rule_set. Example: `field` =
+    `mutations[0]`, `rule` = `override.en`.
+    """
+    ERROR_REASON_CONTENT_REFUSED: _ErrorReason.ValueType  # 80
+    """FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full, or a reviewer has
+    rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+    """
+    ERROR_REASON_SCREENING_UNAVAILABLE: _ErrorReason.ValueType  # 81
+    """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
+    written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -654,5 +667,18 @@ at its revision. Metadata: region, path, revision, epoch, trust, floor, token. E
 ERROR_REASON_PARENT_NOT_FOUND: ErrorReason.ValueType  # 78
 """FAILED_PRECONDITION. A state in `derived_from` is not there, is no longer kept, or may not be read by the caller. Metadata:
 field. Example: `field` = `mutations[0].put.provenance.derived_from[2]`.
+"""
+ERROR_REASON_CONTENT_QUARANTINED: ErrorReason.ValueType  # 79
+"""FAILED_PRECONDITION. Screening found what a reviewer should see first. The commit is kept whole and applies nothing; a repeat
+gets the same answer, and once it was released the commit's. Metadata: field, quarantine_id, rule, rule_set. Example: `field` =
+`mutations[0]`, `rule` = `override.en`.
+"""
+ERROR_REASON_CONTENT_REFUSED: ErrorReason.ValueType  # 80
+"""FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full, or a reviewer has
+rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+"""
+ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
+"""UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
+written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -189,19 +189,23 @@ class ToolRule(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
+    SCREENING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the tool's, as writers declare it in `DeclaredSource.name`. 1 to 256 bytes."""
     trust: _trust_pb2.TrustLevel.ValueType
     """trust is the most that what it gives may be trusted: `EXTERNAL`, `AGENT` or `USER`."""
+    screening: _trust_pb2.ScreeningProfile.ValueType
+    """screening is whether what it gives is screened. Unspecified: as in the region."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         trust: _trust_pb2.TrustLevel.ValueType = ...,
+        screening: _trust_pb2.ScreeningProfile.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -257,6 +261,7 @@ class RegionRule(_message.Message):
     READ_FLOOR_FIELD_NUMBER: _builtins.int
     TAINT_MODE_FIELD_NUMBER: _builtins.int
     ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
+    SCREENING_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region, as in `shared:plan`, or a kind, as in `task:*`. The regions `tenant` and `global` lie beyond the board."""
     allows_unconditional: _builtins.bool
@@ -275,6 +280,8 @@ class RegionRule(_message.Message):
     """taint_mode is how read scopes count in the region. Unspecified: not said."""
     allows_lowering: _builtins.bool
     """allows_lowering is whether an entry may be written over by what is trusted less than it is. Without a policy: not."""
+    screening: _trust_pb2.ScreeningProfile.ValueType
+    """screening is whether what comes from outside or from tools is screened before it is written. Unspecified: not said."""
     @_builtins.property
     def readers(self) -> Global___Subjects:
         """readers are who may read: for all others the region is not there."""
@@ -312,10 +319,11 @@ class RegionRule(_message.Message):
         read_floor: _trust_pb2.TrustLevel.ValueType = ...,
         taint_mode: Global___TaintMode.ValueType = ...,
         allows_lowering: _builtins.bool | None = ...,
+        screening: _trust_pb2.ScreeningProfile.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015

@@ -94,6 +94,30 @@ SOURCE_KIND_EXTERNAL: SourceKind.ValueType  # 4
 """It was fetched from outside, a page, a mail, a document: at most `TRUST_LEVEL_EXTERNAL`."""
 Global___SourceKind: _TypeAlias = SourceKind  # noqa: Y015
 
+class _ScreeningProfile:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScreeningProfileEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScreeningProfile.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCREENING_PROFILE_UNSPECIFIED: _ScreeningProfile.ValueType  # 0
+    """Never sent."""
+    SCREENING_PROFILE_FULL: _ScreeningProfile.ValueType  # 1
+    """Everything that there is looks at what comes from outside or from tools. What holds without a policy."""
+    SCREENING_PROFILE_OFF: _ScreeningProfile.ValueType  # 2
+    """Nothing looks at it: for what is trusted as much as the team's own code."""
+
+class ScreeningProfile(_ScreeningProfile, metaclass=_ScreeningProfileEnumTypeWrapper):
+    """ScreeningProfile is what screening looks at."""
+
+SCREENING_PROFILE_UNSPECIFIED: ScreeningProfile.ValueType  # 0
+"""Never sent."""
+SCREENING_PROFILE_FULL: ScreeningProfile.ValueType  # 1
+"""Everything that there is looks at what comes from outside or from tools. What holds without a policy."""
+SCREENING_PROFILE_OFF: ScreeningProfile.ValueType  # 2
+"""Nothing looks at it: for what is trusted as much as the team's own code."""
+Global___ScreeningProfile: _TypeAlias = ScreeningProfile  # noqa: Y015
+
 @_typing.final
 class DeclaredSource(_message.Message):
     """DeclaredSource is what a writer says of where a text comes from."""

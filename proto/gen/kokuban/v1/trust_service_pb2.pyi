@@ -6,9 +6,11 @@ How far what is on a board may be believed, and what a text would do to an agent
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kokuban.v1 import entry_pb2 as _entry_pb2
+from kokuban.v1 import error_reason_pb2 as _error_reason_pb2
 from kokuban.v1 import lock_pb2 as _lock_pb2
 from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
@@ -21,6 +23,58 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _QuarantineState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QuarantineStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuarantineState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUARANTINE_STATE_UNSPECIFIED: _QuarantineState.ValueType  # 0
+    """Never sent."""
+    QUARANTINE_STATE_WAITING: _QuarantineState.ValueType  # 1
+    """It waits for a reviewer."""
+    QUARANTINE_STATE_RELEASED: _QuarantineState.ValueType  # 2
+    """It was released, and committed."""
+    QUARANTINE_STATE_REJECTED: _QuarantineState.ValueType  # 3
+    """It was rejected; its content is gone."""
+
+class QuarantineState(_QuarantineState, metaclass=_QuarantineStateEnumTypeWrapper):
+    """QuarantineState is what became of a commit in quarantine."""
+
+QUARANTINE_STATE_UNSPECIFIED: QuarantineState.ValueType  # 0
+"""Never sent."""
+QUARANTINE_STATE_WAITING: QuarantineState.ValueType  # 1
+"""It waits for a reviewer."""
+QUARANTINE_STATE_RELEASED: QuarantineState.ValueType  # 2
+"""It was released, and committed."""
+QUARANTINE_STATE_REJECTED: QuarantineState.ValueType  # 3
+"""It was rejected; its content is gone."""
+Global___QuarantineState: _TypeAlias = QuarantineState  # noqa: Y015
+
+class _QuarantineDecision:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QuarantineDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuarantineDecision.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUARANTINE_DECISION_UNSPECIFIED: _QuarantineDecision.ValueType  # 0
+    """Never sent."""
+    QUARANTINE_DECISION_RELEASE: _QuarantineDecision.ValueType  # 1
+    """It is committed."""
+    QUARANTINE_DECISION_REJECT: _QuarantineDecision.ValueType  # 2
+    """Its content is removed at once."""
+
+class QuarantineDecision(_QuarantineDecision, metaclass=_QuarantineDecisionEnumTypeWrapper):
+    """QuarantineDecision is what a reviewer decides."""
+
+QUARANTINE_DECISION_UNSPECIFIED: QuarantineDecision.ValueType  # 0
+"""Never sent."""
+QUARANTINE_DECISION_RELEASE: QuarantineDecision.ValueType  # 1
+"""It is committed."""
+QUARANTINE_DECISION_REJECT: QuarantineDecision.ValueType  # 2
+"""Its content is removed at once."""
+Global___QuarantineDecision: _TypeAlias = QuarantineDecision  # noqa: Y015
 
 class _ScreeningVerdict:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -161,6 +215,264 @@ class EndorseResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndorseResponse: _TypeAlias = EndorseResponse  # noqa: Y015
+
+@_typing.final
+class QuarantinedCommit(_message.Message):
+    """QuarantinedCommit is a commit that screening held back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    RULE_SET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REVIEWER_FIELD_NUMBER: _builtins.int
+    REVIEW_REASON_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id names it."""
+    agent: _builtins.str
+    """agent is who sent it."""
+    rule_set: _builtins.str
+    """rule_set names the rules by which it was judged."""
+    state: Global___QuarantineState.ValueType
+    """state is what became of it."""
+    reviewer: _builtins.str
+    """reviewer is who released or rejected it, or empty."""
+    review_reason: _builtins.str
+    """review_reason is why, in the reviewer's words."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """create_time is when it was held back."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """expire_time is when it is removed, whatever it is: 30 days later."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryKey]:
+        """keys are the entries that it would write."""
+
+    @_builtins.property
+    def source(self) -> _trust_pb2.DeclaredSource:
+        """source is where the text in which the gravest was found comes from, if that was said."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScreeningFinding]:
+        """findings are what was found, the gravest first; at most 16."""
+
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.ExternalValue]:
+        """texts are what it would write, in its order, if that was asked for and is still there: for people to look at, and not for a
+        model.
+        """
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        agent: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        keys: _abc.Iterable[_entry_pb2.EntryKey] | None = ...,
+        source: _trust_pb2.DeclaredSource | None = ...,
+        findings: _abc.Iterable[Global___ScreeningFinding] | None = ...,
+        rule_set: _builtins.str = ...,
+        state: Global___QuarantineState.ValueType = ...,
+        reviewer: _builtins.str = ...,
+        review_reason: _builtins.str = ...,
+        texts: _abc.Iterable[_entry_pb2.ExternalValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "create_time", b"create_time", "expire_time", b"expire_time", "findings", b"findings", "id", b"id", "keys", b"keys", "review_reason", b"review_reason", "reviewer", b"reviewer", "rule_set", b"rule_set", "source", b"source", "state", b"state", "texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantinedCommit: _TypeAlias = QuarantinedCommit  # noqa: Y015
+
+@_typing.final
+class ListQuarantineRequest(_message.Message):
+    """ListQuarantineRequest asks what is in quarantine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    SHOW_TEXTS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    state: Global___QuarantineState.ValueType
+    """state narrows it down to those that are in it. Unspecified: those that wait."""
+    agent: _builtins.str
+    """agent narrows it down to those of an agent, if it is given."""
+    uri: _builtins.str
+    """uri narrows it down to those whose source has exactly this URI, if it is given."""
+    show_texts: _builtins.bool
+    """show_texts asks for what they would write."""
+    page_size: _builtins.int
+    """page_size is the most in one page, up to 100. 0 means 100. A page also ends before 3 MiB, or after 1,000 were looked at."""
+    page_token: _builtins.str
+    """page_token is `next_page_token` of the page before. All other fields must be as they were."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        state: Global___QuarantineState.ValueType = ...,
+        agent: _builtins.str = ...,
+        uri: _builtins.str = ...,
+        show_texts: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "board", b"board", "page_size", b"page_size", "page_token", b"page_token", "show_texts", b"show_texts", "state", b"state", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuarantineRequest: _TypeAlias = ListQuarantineRequest  # noqa: Y015
+
+@_typing.final
+class ListQuarantineResponse(_message.Message):
+    """ListQuarantineResponse is one page of what is in quarantine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """next_page_token asks for the next page. Empty at the end."""
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuarantinedCommit]:
+        """commits are those commits, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        commits: _abc.Iterable[Global___QuarantinedCommit] | None = ...,
+        next_page_token: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "next_page_token", b"next_page_token", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuarantineResponse: _TypeAlias = ListQuarantineResponse  # noqa: Y015
+
+@_typing.final
+class ReviewQuarantineRequest(_message.Message):
+    """ReviewQuarantineRequest decides about commits in quarantine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    decision: Global___QuarantineDecision.ValueType
+    """decision is what becomes of them. Required."""
+    reason: _builtins.str
+    """reason says why, to those who answer for it. Required. Up to 1024 bytes."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids are the commits, 1 to 100, each once."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        decision: Global___QuarantineDecision.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "decision", b"decision", "ids", b"ids", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewQuarantineRequest: _TypeAlias = ReviewQuarantineRequest  # noqa: Y015
+
+@_typing.final
+class ReviewResult(_message.Message):
+    """ReviewResult is what became of one commit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id is the commit's."""
+    state: Global___QuarantineState.ValueType
+    """state is what it is now. Not set where there is none that the caller may know of."""
+    refusal: _error_reason_pb2.ErrorReason.ValueType
+    """refusal is why it was not released, as `ErrorReason` has it, or unspecified: it still waits then."""
+    @_builtins.property
+    def revision(self) -> _entry_pb2.Revision:
+        """revision is the state of every entry that it wrote, if it was released."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        state: Global___QuarantineState.ValueType = ...,
+        refusal: _error_reason_pb2.ErrorReason.ValueType = ...,
+        revision: _entry_pb2.Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "refusal", b"refusal", "revision", b"revision", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewResult: _TypeAlias = ReviewResult  # noqa: Y015
+
+@_typing.final
+class ReviewQuarantineResponse(_message.Message):
+    """ReviewQuarantineResponse is what became of the commits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as this"."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReviewResult]:
+        """results are in the order asked."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ReviewResult] | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewQuarantineResponse: _TypeAlias = ReviewQuarantineResponse  # noqa: Y015
 
 @_typing.final
 class ScreenTextRequest(_message.Message):

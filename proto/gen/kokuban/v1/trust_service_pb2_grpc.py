@@ -26,9 +26,7 @@ if _version_not_supported:
 
 
 class TrustServiceStub(object):
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back.
     """
 
     def __init__(self, channel):
@@ -42,6 +40,16 @@ class TrustServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.FromString,
                 _registered_method=True)
+        self.ListQuarantine = channel.unary_unary(
+                '/kokuban.v1.TrustService/ListQuarantine',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineResponse.FromString,
+                _registered_method=True)
+        self.ReviewQuarantine = channel.unary_unary(
+                '/kokuban.v1.TrustService/ReviewQuarantine',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineResponse.FromString,
+                _registered_method=True)
         self.ScreenText = channel.unary_unary(
                 '/kokuban.v1.TrustService/ScreenText',
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.SerializeToString,
@@ -50,9 +58,7 @@ class TrustServiceStub(object):
 
 
 class TrustServiceServicer(object):
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back.
     """
 
     def Endorse(self, request, context):
@@ -60,6 +66,23 @@ class TrustServiceServicer(object):
         level, as one commit; what was derived from the state before stays as it is. For supervisors (up to `USER`), operators (up to
         `OPERATOR`) and the system, where they may write, and never above what the caller's credential may claim; else
         `ROLE_REQUIRED` or `TRUST_TOO_LOW`. Audited, with its reason, at the same revision.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuarantine(self, request, context):
+        """ListQuarantine lists the commits that are in quarantine, or were, the oldest first: those in whose regions the caller may
+        read. For supervisors, operators and the system.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReviewQuarantine(self, request, context):
+        """ReviewQuarantine releases or rejects commits in quarantine. A released one is committed then, with its preconditions and
+        fences judged again, and its entries are trusted no more than they would have been; more is for `Endorse`. For supervisors,
+        operators and the system, where they may read, and to release where they may write. Audited. Each is judged alone; asking again is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,8 +96,8 @@ class TrustServiceServicer(object):
         encoded undone), and rules over each view, in English and Chinese. There is no classifier behind them. A text in which
         nothing is found is not therefore harmless: an order in ordinary words, without any disguise, is mostly not found.
 
-        A server screens one text at a time, in a process apart. `TOO_MANY_REQUESTS` if 16 wait, and `PRINCIPAL_LIMIT_REACHED` if
-        4 of the caller's agent wait, those in hand among them.
+        A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
+        and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +110,16 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.Endorse,
                     request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.SerializeToString,
+            ),
+            'ListQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuarantine,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineResponse.SerializeToString,
+            ),
+            'ReviewQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReviewQuarantine,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineResponse.SerializeToString,
             ),
             'ScreenText': grpc.unary_unary_rpc_method_handler(
                     servicer.ScreenText,
@@ -102,9 +135,7 @@ def add_TrustServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrustService(object):
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back.
     """
 
     @staticmethod
@@ -124,6 +155,60 @@ class TrustService(object):
             '/kokuban.v1.TrustService/Endorse',
             kokuban_dot_v1_dot_trust__service__pb2.EndorseRequest.SerializeToString,
             kokuban_dot_v1_dot_trust__service__pb2.EndorseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/ListQuarantine',
+            kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.ListQuarantineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReviewQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/ReviewQuarantine',
+            kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.ReviewQuarantineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,10 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrustServiceStub:
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
-    """
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,6 +39,15 @@ class TrustServiceStub:
     `OPERATOR`) and the system, where they may write, and never above what the caller's credential may claim; else
     `ROLE_REQUIRED` or `TRUST_TOO_LOW`. Audited, with its reason, at the same revision.
     """
+    ListQuarantine: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.ListQuarantineRequest, _trust_service_pb2.ListQuarantineResponse]
+    """ListQuarantine lists the commits that are in quarantine, or were, the oldest first: those in whose regions the caller may
+    read. For supervisors, operators and the system.
+    """
+    ReviewQuarantine: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.ReviewQuarantineRequest, _trust_service_pb2.ReviewQuarantineResponse]
+    """ReviewQuarantine releases or rejects commits in quarantine. A released one is committed then, with its preconditions and
+    fences judged again, and its entries are trusted no more than they would have been; more is for `Endorse`. For supervisors,
+    operators and the system, where they may read, and to release where they may write. Audited. Each is judged alone; asking again is safe.
+    """
     ScreenText: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.ScreenTextRequest, _trust_service_pb2.ScreenTextResponse]
     """ScreenText says what screening finds in a text, and what it would propose for it. Nothing is kept: neither the text nor
     what was found. Any member may ask.
@@ -50,16 +56,13 @@ class TrustServiceStub:
     encoded undone), and rules over each view, in English and Chinese. There is no classifier behind them. A text in which
     nothing is found is not therefore harmless: an order in ordinary words, without any disguise, is mostly not found.
 
-    A server screens one text at a time, in a process apart. `TOO_MANY_REQUESTS` if 16 wait, and `PRINCIPAL_LIMIT_REACHED` if
-    4 of the caller's agent wait, those in hand among them.
+    A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
+    and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
     """
 
 @_typing.type_check_only
 class TrustServiceAsyncStub(TrustServiceStub):
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
-    """
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Endorse: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.EndorseRequest, _trust_service_pb2.EndorseResponse]  # type: ignore[assignment]
@@ -67,6 +70,15 @@ class TrustServiceAsyncStub(TrustServiceStub):
     level, as one commit; what was derived from the state before stays as it is. For supervisors (up to `USER`), operators (up to
     `OPERATOR`) and the system, where they may write, and never above what the caller's credential may claim; else
     `ROLE_REQUIRED` or `TRUST_TOO_LOW`. Audited, with its reason, at the same revision.
+    """
+    ListQuarantine: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.ListQuarantineRequest, _trust_service_pb2.ListQuarantineResponse]  # type: ignore[assignment]
+    """ListQuarantine lists the commits that are in quarantine, or were, the oldest first: those in whose regions the caller may
+    read. For supervisors, operators and the system.
+    """
+    ReviewQuarantine: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.ReviewQuarantineRequest, _trust_service_pb2.ReviewQuarantineResponse]  # type: ignore[assignment]
+    """ReviewQuarantine releases or rejects commits in quarantine. A released one is committed then, with its preconditions and
+    fences judged again, and its entries are trusted no more than they would have been; more is for `Endorse`. For supervisors,
+    operators and the system, where they may read, and to release where they may write. Audited. Each is judged alone; asking again is safe.
     """
     ScreenText: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.ScreenTextRequest, _trust_service_pb2.ScreenTextResponse]  # type: ignore[assignment]
     """ScreenText says what screening finds in a text, and what it would propose for it. Nothing is kept: neither the text nor
@@ -76,15 +88,12 @@ class TrustServiceAsyncStub(TrustServiceStub):
     encoded undone), and rules over each view, in English and Chinese. There is no classifier behind them. A text in which
     nothing is found is not therefore harmless: an order in ordinary words, without any disguise, is mostly not found.
 
-    A server screens one text at a time, in a process apart. `TOO_MANY_REQUESTS` if 16 wait, and `PRINCIPAL_LIMIT_REACHED` if
-    4 of the caller's agent wait, those in hand among them.
+    A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
+    and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
     """
 
 class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
-    """TrustService raises trust, and looks at texts that come from where nobody vouches for them.
-
-    It only looks at texts: no write is screened yet.
-    """
+    """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back."""
 
     @_abc_1.abstractmethod
     def Endorse(
@@ -96,6 +105,27 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         level, as one commit; what was derived from the state before stays as it is. For supervisors (up to `USER`), operators (up to
         `OPERATOR`) and the system, where they may write, and never above what the caller's credential may claim; else
         `ROLE_REQUIRED` or `TRUST_TOO_LOW`. Audited, with its reason, at the same revision.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQuarantine(
+        self,
+        request: _trust_service_pb2.ListQuarantineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.ListQuarantineResponse, _abc.Awaitable[_trust_service_pb2.ListQuarantineResponse]]:
+        """ListQuarantine lists the commits that are in quarantine, or were, the oldest first: those in whose regions the caller may
+        read. For supervisors, operators and the system.
+        """
+
+    @_abc_1.abstractmethod
+    def ReviewQuarantine(
+        self,
+        request: _trust_service_pb2.ReviewQuarantineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.ReviewQuarantineResponse, _abc.Awaitable[_trust_service_pb2.ReviewQuarantineResponse]]:
+        """ReviewQuarantine releases or rejects commits in quarantine. A released one is committed then, with its preconditions and
+        fences judged again, and its entries are trusted no more than they would have been; more is for `Endorse`. For supervisors,
+        operators and the system, where they may read, and to release where they may write. Audited. Each is judged alone; asking again is safe.
         """
 
     @_abc_1.abstractmethod
@@ -111,8 +141,8 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         encoded undone), and rules over each view, in English and Chinese. There is no classifier behind them. A text in which
         nothing is found is not therefore harmless: an order in ordinary words, without any disguise, is mostly not found.
 
-        A server screens one text at a time, in a process apart. `TOO_MANY_REQUESTS` if 16 wait, and `PRINCIPAL_LIMIT_REACHED` if
-        4 of the caller's agent wait, those in hand among them.
+        A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
+        and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
         """
 
 def add_TrustServiceServicer_to_server(servicer: TrustServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -175,6 +175,8 @@ class LabelRecord(_message.Message):
     READ_SCOPE_FIELD_NUMBER: _builtins.int
     EXTENDS_FROM_FIELD_NUMBER: _builtins.int
     ENDORSED_BY_FIELD_NUMBER: _builtins.int
+    SCREENED_BY_FIELD_NUMBER: _builtins.int
+    SUSPICIOUS_FIELD_NUMBER: _builtins.int
     trust: _builtins.int
     """trust is the level, as a number: suspect 1, external 2, agent 3, user 4, operator 5, system 6."""
     read_scope: _builtins.str
@@ -183,6 +185,10 @@ class LabelRecord(_message.Message):
     """extends_from is the sequence of the oldest state of which it may hold a part, or 0."""
     endorsed_by: _builtins.str
     """endorsed_by is who raised its trust."""
+    screened_by: _builtins.str
+    """screened_by names the rules by which it was screened."""
+    suspicious: _builtins.bool
+    """suspicious is true if something was found."""
     @_builtins.property
     def source(self) -> Global___SourceRecord:
         """source is what was declared."""
@@ -200,10 +206,12 @@ class LabelRecord(_message.Message):
         read_scope: _builtins.str = ...,
         extends_from: _builtins.int = ...,
         endorsed_by: _builtins.str = ...,
+        screened_by: _builtins.str = ...,
+        suspicious: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "parents", b"parents", "read_scope", b"read_scope", "source", b"source", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "parents", b"parents", "read_scope", b"read_scope", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,10 +390,13 @@ class OperationRecord(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     COMMIT_TIME_MS_FIELD_NUMBER: _builtins.int
     SEQUENCES_FIELD_NUMBER: _builtins.int
+    QUARANTINE_ID_FIELD_NUMBER: _builtins.int
     digest: _builtins.bytes
     """digest is a keyed digest of the request's arguments."""
     commit_time_ms: _builtins.int
     """commit_time_ms is when the commit was stamped."""
+    quarantine_id: _builtins.str
+    """quarantine_id names what was kept instead of committing, or is empty."""
     @_builtins.property
     def sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """sequences are the written entries' sequences, in the order of the mutations."""
@@ -396,14 +407,173 @@ class OperationRecord(_message.Message):
         digest: _builtins.bytes = ...,
         commit_time_ms: _builtins.int = ...,
         sequences: _abc.Iterable[_builtins.int] | None = ...,
+        quarantine_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time_ms", b"commit_time_ms", "digest", b"digest", "sequences", b"sequences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time_ms", b"commit_time_ms", "digest", b"digest", "quarantine_id", b"quarantine_id", "sequences", b"sequences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OperationRecord: _TypeAlias = OperationRecord  # noqa: Y015
+
+@_typing.final
+class FindingRecord(_message.Message):
+    """FindingRecord is something that screening found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    EXCERPT_FIELD_NUMBER: _builtins.int
+    rule: _builtins.str
+    """rule is the rule that found it."""
+    severity: _builtins.int
+    """severity is how sure it is, as a number: note 0, suspicious 1, grave 2."""
+    view: _builtins.str
+    """view is in which reading."""
+    start: _builtins.int
+    """start is where it begins in the text, or -1."""
+    end: _builtins.int
+    """end is where what follows begins."""
+    excerpt: _builtins.str
+    """excerpt is what was found."""
+    def __init__(
+        self,
+        *,
+        rule: _builtins.str = ...,
+        severity: _builtins.int = ...,
+        view: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        excerpt: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "excerpt", b"excerpt", "rule", b"rule", "severity", b"severity", "start", b"start", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindingRecord: _TypeAlias = FindingRecord  # noqa: Y015
+
+@_typing.final
+class QuarantinedLabel(_message.Message):
+    """QuarantinedLabel is the label that a mutation of a commit in quarantine would have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    place: _builtins.int
+    """place is the mutation's place."""
+    @_builtins.property
+    def label(self) -> Global___LabelRecord:
+        """label is its label."""
+
+    def __init__(
+        self,
+        *,
+        place: _builtins.int = ...,
+        label: Global___LabelRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantinedLabel: _TypeAlias = QuarantinedLabel  # noqa: Y015
+
+@_typing.final
+class QuarantineRecord(_message.Message):
+    """QuarantineRecord is a commit that screening held back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_MS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    RULE_SET_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REVIEWER_FIELD_NUMBER: _builtins.int
+    REVIEW_REASON_FIELD_NUMBER: _builtins.int
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    REVIEW_TIME_MS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    request: _builtins.bytes
+    """request is the commit as it was sent; empty once it was reviewed."""
+    agent: _builtins.str
+    """agent is who sent it."""
+    create_time_ms: _builtins.int
+    """create_time_ms is when it was held back."""
+    rule_set: _builtins.str
+    """rule_set names the rules."""
+    field: _builtins.str
+    """field is where the gravest was found."""
+    state: _builtins.int
+    """state is 1 while it waits, 2 when it was released, 3 when it was rejected."""
+    reviewer: _builtins.str
+    """reviewer is who reviewed it."""
+    review_reason: _builtins.str
+    """review_reason is why."""
+    review_time_ms: _builtins.int
+    """review_time_ms is when."""
+    operation: _builtins.bytes
+    """operation is the key of its operation record."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuarantinedLabel]:
+        """labels are those of its mutations."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindingRecord]:
+        """findings are what was found."""
+
+    @_builtins.property
+    def source(self) -> Global___SourceRecord:
+        """source is where that text comes from."""
+
+    @_builtins.property
+    def sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """sequences are those of the written entries, once it was released."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentRecord]:
+        """keys are the entries that it would write: region and path."""
+
+    def __init__(
+        self,
+        *,
+        request: _builtins.bytes = ...,
+        agent: _builtins.str = ...,
+        create_time_ms: _builtins.int = ...,
+        labels: _abc.Iterable[Global___QuarantinedLabel] | None = ...,
+        findings: _abc.Iterable[Global___FindingRecord] | None = ...,
+        rule_set: _builtins.str = ...,
+        field: _builtins.str = ...,
+        source: Global___SourceRecord | None = ...,
+        state: _builtins.int = ...,
+        reviewer: _builtins.str = ...,
+        review_reason: _builtins.str = ...,
+        sequences: _abc.Iterable[_builtins.int] | None = ...,
+        review_time_ms: _builtins.int = ...,
+        keys: _abc.Iterable[Global___ParentRecord] | None = ...,
+        operation: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "create_time_ms", b"create_time_ms", "field", b"field", "findings", b"findings", "keys", b"keys", "labels", b"labels", "operation", b"operation", "request", b"request", "review_reason", b"review_reason", "review_time_ms", b"review_time_ms", "reviewer", b"reviewer", "rule_set", b"rule_set", "sequences", b"sequences", "source", b"source", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantineRecord: _TypeAlias = QuarantineRecord  # noqa: Y015
 
 @_typing.final
 class StoredSubjects(_message.Message):
@@ -447,6 +617,7 @@ class StoredRegionRule(_message.Message):
     READ_FLOOR_FIELD_NUMBER: _builtins.int
     TAINT_MODE_FIELD_NUMBER: _builtins.int
     ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
+    SCREENING_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -465,6 +636,8 @@ class StoredRegionRule(_message.Message):
     """taint_mode is how read scopes count, in words."""
     allows_lowering: _builtins.bool
     """allows_lowering is whether entries may be written over by what is trusted less."""
+    screening: _builtins.str
+    """screening is what is screened, in words."""
     @_builtins.property
     def readers(self) -> Global___StoredSubjects:
         """readers are who may read."""
@@ -492,10 +665,11 @@ class StoredRegionRule(_message.Message):
         read_floor: _builtins.int = ...,
         taint_mode: _builtins.str = ...,
         allows_lowering: _builtins.bool | None = ...,
+        screening: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
@@ -528,19 +702,23 @@ class StoredToolRule(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
+    SCREENING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the tool's."""
     trust: _builtins.int
     """trust is the most that what it gives is trusted."""
+    screening: _builtins.str
+    """screening is what is screened, in words, or empty."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         trust: _builtins.int = ...,
+        screening: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,127 @@
+"""Screening of what is written from outside, before it is written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kokuban_server.core import limits
+from kokuban_server.core.commit import Delete, Endorse
+from kokuban_server.core.refusals import ScreeningUnavailable
+from kokuban_server.core.screening.rules import Severity
+from kokuban_server.core.screening.writes import text_of, words_of
+from kokuban_server.core.trust import ScreeningProfile, Source, SourceKind, Trust
+from kokuban_server.ports.screener import ScreenerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.access import Principal
+    from kokuban_server.core.commit import Step
+    from kokuban_server.core.policy import Policy
+    from kokuban_server.core.screening.screening import Finding, Screening
+
+_FROM_OUTSIDE = (SourceKind.TOOL, SourceKind.EXTERNAL)
+
+
+class Admitted(NamedTuple):
+    """What screening made of a mutation that it lets in."""
+
+    rule_set: str
+    suspicious: bool
+
+
+class HeldBack(Exception):  # noqa: N818 - not told to anybody: what comes of it is
+    """A commit that a reviewer should see first."""
+
+    def __init__(self, field: str, source: Source, findings: tuple[Finding, ...], rule_set: str) -> None:
+        super().__init__(field)
+        self.field = field
+        self.source = source
+        self.findings = findings
+        """The gravest first."""
+        self.rule_set = rule_set
+
+
+class _Earlier(NamedTuple):
+    """A text that the same agent has written before, and what was found in it."""
+
+    text: str
+    rules: frozenset[str]
+
+
+def is_screened(step: Step, policy: Policy) -> bool:
+    """Say whether a mutation has to be screened: it comes from outside or a tool, or is trusted no more than that."""
+    if isinstance(step.mutation, Delete | Endorse) or step.target.rules.screening is ScreeningProfile.OFF:
+        return False
+    source = step.label.source
+    if source.kind is SourceKind.TOOL and policy.tool_screening.get(source.name) is ScreeningProfile.OFF:
+        return False
+    return step.label.trust < Trust.AGENT or source.kind in _FROM_OUTSIDE
+
+
+class WriteScreening:
+    """Has what commits write looked at, each mutation alone and together with what its agent has written just before."""
+
+    def __init__(self, screenings: Screenings) -> None:
+        self._screenings = screenings
+        self._earlier: OrderedDict[tuple[str, str, str], deque[_Earlier]] = OrderedDict()
+
+    async def judge(
+        self, principal: Principal, board_id: str, steps: Iterable[Step], reason: str, deadline: float
+    ) -> Mapping[int, Admitted]:
+        """Give what was made of each mutation, by its place.
+
+        Raises `HeldBack`; `ScreeningUnavailable` where there is no verdict; and what `Screenings.judge` raises.
+        """
+        admitted = {}
+        for step in steps:
+            field = f"mutations[{step.place}]"
+            declared = step.label.source
+            kind = declared.kind if declared.kind in _FROM_OUTSIDE else SourceKind.EXTERNAL
+            source = Source(kind, declared.uri or "derived")
+            text = text_of(step, reason)
+            try:
+                found = await self._screenings.judge(principal, text, source, deadline)
+                said = words_of(step)
+                worst, findings = await self._together(principal, board_id, said, source, found, deadline)
+            except ScreenerError as fault:
+                raise ScreeningUnavailable(field) from fault
+            if worst is Severity.GRAVE:
+                raise HeldBack(field, declared, findings, found.version)
+            admitted[step.place] = Admitted(found.version, worst is Severity.SUSPICIOUS)
+        return admitted
+
+    async def _together(
+        self, principal: Principal, board_id: str, text: str, source: Source, found: Screening, deadline: float
+    ) -> tuple[Severity, tuple[Finding, ...]]:
+        """Judge a text with those that the agent has written before it: an order may come in parts.
+
+        Gives the gravest of what is found, and that. What each part shows by itself, and what two harmless things show for
+        standing side by side, says nothing about the whole.
+        """
+        name = (principal.tenant, board_id, principal.agent)
+        earlier = self._earlier.setdefault(name, deque(maxlen=limits.SCREENED_TOGETHER_TEXTS_ENTRIES_MAX))
+        self._earlier.move_to_end(name)
+        if len(self._earlier) > limits.SCREENED_TOGETHER_AGENTS_ENTRIES_MAX:
+            self._earlier.popitem(last=False)
+        rules = frozenset(finding.rule for finding in found.findings)
+        findings = list(found.findings)
+        if earlier and _worst(findings) is not Severity.GRAVE:
+            known = rules.union(*(one.rules for one in earlier)) | {_COMBINED}
+            joined = "\n".join([*(one.text for one in earlier), text[: limits.SCREENED_TOGETHER_CHARACTERS_MAX]])
+            whole = await self._screenings.judge(principal, joined, source, deadline)
+            findings += [finding._replace(span=None) for finding in whole.findings if finding.rule not in known]
+        worst = _worst(findings)
+        if worst is not Severity.GRAVE:  # what is held back is no part of what others read
+            earlier.append(_Earlier(text[-limits.SCREENED_TOGETHER_CHARACTERS_MAX :], rules))
+        findings.sort(key=lambda finding: -finding.severity.value)
+        return worst, tuple(findings[: limits.QUARANTINE_FINDINGS_ENTRIES_MAX])
+
+
+_COMBINED = "combined"
+
+
+def _worst(findings: Iterable[Finding]) -> Severity:
+    return Severity(max((finding.severity.value for finding in findings), default=Severity.NOTE.value))

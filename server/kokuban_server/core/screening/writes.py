@@ -1,0 +1,41 @@
+"""What of a write is text that others will see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kokuban_server.core import json_values
+from kokuban_server.core.commit import AddToSet, AppendToList, MergePatch, Put
+from kokuban_server.core.entry import Form
+
+if TYPE_CHECKING:
+    from kokuban_server.core.commit import Step
+    from kokuban_server.core.entry import Value
+
+
+def text_of(step: Step, reason: str) -> str:
+    """Give everything that a mutation says in words, one thing a line: so that what is spread over them is seen together."""
+    mutation = step.mutation
+    labels = []
+    if isinstance(mutation, Put) and mutation.metadata is not None:
+        labels = [f"{name}: {text}" for name, text in mutation.metadata.set.items()]
+    return "\n".join(filter(None, [words_of(step), *labels, step.target.key.path, reason]))
+
+
+def words_of(step: Step) -> str:
+    """Give what a mutation puts into its entry's value. Bytes that are no UTF-8 say nothing."""
+    mutation = step.mutation
+    if isinstance(mutation, Put):
+        return "" if mutation.value is None else _words(mutation.value)
+    if isinstance(mutation, AppendToList | AddToSet):
+        return "\n".join([item if isinstance(item, str) else json_values.dump(item) for item in mutation.items])
+    return json_values.dump(mutation.patch) if isinstance(mutation, MergePatch) else ""
+
+
+def _words(value: Value) -> str:
+    if value.form is not Form.BINARY:
+        return str(value.data)
+    try:
+        return bytes(value.data).decode()  # type: ignore[arg-type]  # bytes for BINARY
+    except UnicodeDecodeError:
+        return ""
