@@ -14,10 +14,11 @@ PUBLIC = {
     "Decision", "Entry", "EntryChange", "EntryKey", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost",
     "Json", "KokubanError", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement",
     "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown",
-    "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued", "Refused", "RegionRule", "Reset",
-    "Revision", "RevisionMismatch", "Screening", "ScreeningFinding", "ScreeningVerdict", "Session", "SessionInfo",
-    "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "SourceKind", "Status", "Text",
-    "TextView", "Transaction", "Unavailable", "Verb", "WaitEdge", "Watch", "Written", "connect",
+    "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued", "Redaction", "RedactionFinding",
+    "RedactionKind", "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Screening",
+    "ScreeningFinding", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot",
+    "SnapshotComplete", "SnapshotEntry", "SourceKind", "Status", "Text", "TextView", "Transaction", "Unavailable",
+    "Verb", "WaitEdge", "Watch", "Written", "connect",
 }  # fmt: skip
 
 

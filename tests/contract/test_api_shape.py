@@ -42,7 +42,7 @@ VERBS_OF_THE_BOARD = (
     "Explain",
     "Verify",
 )
-VERBS_OF_TRUST = ("Screen",)
+VERBS_OF_TRUST = ("Screen", "Redact")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -113,6 +113,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.ListAuditRecords",
         "AdminService.VerifyAudit",
         "TrustService.ScreenText",
+        "TrustService.RedactText",
     }
 
 

@@ -106,6 +106,7 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
         "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
+        "TrustService.RedactText": trust_service_pb2.RedactTextRequest(board=board, text="try"),
     }
 
 

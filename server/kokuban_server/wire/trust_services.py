@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
+from kokuban_server.core.redaction.terms import Kind
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Source, SourceKind, Verdict
+from kokuban_server.wire.decode import parse_json
 from kokuban_server.wire.fields import parse_message, words
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
 if TYPE_CHECKING:
     from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.redaction.masking import Place
     from kokuban_server.core.screening.screening import Finding
 
 _KINDS = {
@@ -34,6 +37,7 @@ _SEVERITIES = {
     Severity.SUSPICIOUS: pb.FINDING_SEVERITY_SUSPICIOUS,
     Severity.GRAVE: pb.FINDING_SEVERITY_GRAVE,
 }
+_REDACTED = {Kind.SECRET: pb.REDACTION_KIND_SECRET, Kind.PERSONAL: pb.REDACTION_KIND_PERSONAL}
 
 
 class TrustService:
@@ -46,7 +50,7 @@ class TrustService:
     @property
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
-        return {"ScreenText": UnaryMethod(self.screen_text)}
+        return {"ScreenText": UnaryMethod(self.screen_text), "RedactText": UnaryMethod(self.redact_text)}
 
     async def screen_text(self, raw: bytes, call: Call) -> bytes:
         """Say what is in a text."""
@@ -60,6 +64,29 @@ class TrustService:
             findings=map(_finding, found.findings),
             views=views if message.show_views else (),
             rule_set=found.version,
+            token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
+    async def redact_text(self, raw: bytes, call: Call) -> bytes:
+        """Say what is secret or personal in a text, and give the text without it."""
+        message = parse_message(pb.RedactTextRequest, raw)
+        board_id, text = parse_board(message.board), _text(message.text)
+        if message.json:
+            parse_json(text, "text")
+        board, redaction = await self._screenings.redact(
+            call.principal,
+            board_id,
+            text,
+            call.deadline,
+            is_json=message.json,
+            addresses=message.network_addresses,
+        )
+        return pb.RedactTextResponse(
+            findings=map(_place, redaction.places),
+            finding_count=redaction.total,
+            redacted_text=redaction.text,
+            incomplete=not redaction.is_whole,
+            rule_set=redaction.version,
             token=encode_token(self._epoch, board.revision),
         ).SerializeToString()
 
@@ -87,4 +114,13 @@ def _finding(finding: Finding) -> pb.ScreeningFinding:
         view=finding.view,
         span=span,
         excerpt=finding.excerpt,
+    )
+
+
+def _place(place: Place) -> pb.RedactionFinding:
+    return pb.RedactionFinding(
+        type=place.type,
+        kind=_REDACTED[place.kind],
+        view=place.reading,
+        span=pb.TextSpan(start=place.start, end=place.end),
     )
