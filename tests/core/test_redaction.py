@@ -111,6 +111,11 @@ def test_what_words_told_to_be_secret_is_found_where_no_words_tell_it() -> None:
     assert [text[one.start : one.end] for one in find(text).findings] == ["Zx9!kLmQ7w"] * 2
 
 
+def test_a_word_that_is_somebodys_password_stays_a_word_elsewhere() -> None:
+    text = "postgresql://postgres:postgres@db/postgres is how postgres is reached"
+    assert [text[one.start : one.end] for one in find(text).findings] == ["postgres"]
+
+
 def test_in_json_a_name_tells_of_its_value_and_escapes_hide_nothing() -> None:
     source = r'{"db": {"password": "Zx9!\u006bLmQ7w"}, "note": "line\nAKIAQ3EGRT5XW7BN2LKP"}'
     found = {one.type: source[one.start : one.end] for one in find(source, is_json=True).findings}

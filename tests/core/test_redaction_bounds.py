@@ -46,6 +46,14 @@ def test_more_characters_than_the_bound_are_not_looked_through(monkeypatch: pyte
     assert (find(text).findings, find(text).is_whole) == ((), False)
 
 
+def test_a_search_that_finds_more_each_time_it_is_asked_is_told_not_to_be_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert find(SECRET).is_whole
+    monkeypatch.setattr(search, "_ROUNDS_MAX", 1)  # none that finds nothing any more
+    assert (len(find(SECRET).findings), find(SECRET).is_whole) == (1, False)
+
+
 def test_more_findings_than_are_told_are_masked_all_the_same() -> None:
     most = limits.REDACTED_FINDINGS_SHOWN_ENTRIES_MAX
     for count in (most, most + 1):

@@ -130,6 +130,12 @@ def test_equal_values_have_equal_masks_under_one_key_and_others_under_another() 
     assert first not in redact(text, WISH._replace(key=b"other")).text
 
 
+def test_a_key_has_up_to_64_bytes() -> None:
+    assert redact("a@b.cc", WISH._replace(key=bytes(64))).total == 1
+    with pytest.raises(ValueError, match="key"):
+        redact("a@b.cc", WISH._replace(key=bytes(65)))
+
+
 def test_what_is_encoded_is_masked_with_the_whole_of_its_code() -> None:
     text = VIEWS["base64"](random.Random(1), "the password is Zx9!kLmQ7w")
     redaction = redact(f"see {text} there", WISH)

@@ -86,7 +86,7 @@ def keyed(key: bytes) -> Callable[[str], str]:
     """
 
     def digest(value: str) -> str:
-        return hashlib.blake2s(value.encode(), key=key, digest_size=_DIGEST_BYTES).hexdigest()
+        return hashlib.blake2b(value.encode(), key=key, digest_size=_DIGEST_BYTES).hexdigest()
 
     return digest
 

@@ -75,6 +75,8 @@ def find(text: str, *, is_json: bool = False, addresses: bool = False) -> Found:
             break
         findings += search.findings
         holes = merged([*holes, *((finding.start, finding.end) for finding in search.findings)])
+    else:
+        is_whole = False
     return Found(tuple(_once(findings)), is_whole)
 
 
@@ -89,22 +91,20 @@ def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _once(findings: list[Finding]) -> list[Finding]:
+def _once(findings: list[Finding]) -> Iterator[Finding]:
     """Give what was found, of those of one type that overlap only the first that was found, standing where all of them do."""
-    order = {id(finding): place for place, finding in enumerate(findings)}
-    kept: list[Finding] = []
+    kept: list[tuple[int, Finding]] = []
     last: dict[str, int] = {}
-    for finding in sorted(findings, key=lambda finding: finding.start):
+    for order, finding in sorted(enumerate(findings), key=lambda one: one[1].start):
         place = last.get(finding.type)
-        if place is None or kept[place].end <= finding.start:
+        if place is None or kept[place][1].end <= finding.start:
             last[finding.type] = len(kept)
-            kept.append(finding)
+            kept.append((order, finding))
             continue
-        other = kept[place]
-        first = min(other, finding, key=lambda one: order.get(id(one), -1))
-        kept[place] = replace(first, start=other.start, end=max(other.end, finding.end))
-        order[id(kept[place])] = order.get(id(first), -1)
-    return kept
+        other = kept[place][1]
+        first, told = min(kept[place], (order, finding), key=lambda one: one[0])
+        kept[place] = first, replace(told, start=other.start, end=max(other.end, finding.end))
+    return (finding for _, finding in kept)
 
 
 class _Match(NamedTuple):
@@ -168,7 +168,9 @@ class _Search:
 
     def _add(self, reading: Reading, rule: Rule, start: int, end: int) -> None:
         value = reading.text[start:end]
-        if rule.is_told and len(value) >= _REPEATED_MIN and len(self._told) < limits.REDACTED_REPEATED_ENTRIES_MAX:
+        # `postgres` is a password of some, and a word.
+        is_telling = rule.is_told and len(value) >= _REPEATED_MIN and not value.isalpha()
+        if is_telling and len(self._told) < limits.REDACTED_REPEATED_ENTRIES_MAX:
             self._told.setdefault(value, rule)
         if rule.type in _NUMBERS:
             value = _NOT_OF_NUMBERS.sub("", value).upper()
