@@ -116,6 +116,21 @@ def test_a_number_in_json_becomes_a_string_and_a_string_keeps_what_was_around() 
     assert redacted.endswith(r'\u00e9", "n": [1, -2.5e3]}')
 
 
+def test_names_of_one_object_stay_apart_when_they_are_the_same_value() -> None:
+    source = json.dumps(
+        {"4111 1111 1111 1111": 1, "4111111111111111": 2, "in": {"4111-1111-1111-1111": 3}, "a": {"b": 4}}
+    )
+    redacted = redact(source, WISH._replace(is_json=True)).text
+    json_values.parse(redacted)
+    first, second, *_ = told = json.loads(redacted)
+    assert (MASK.fullmatch(first) is not None, second) == (True, f"{first}~2")
+    assert told["in"] == {first: 3}  # another object
+    spelt = dict.fromkeys(gap.join(["4111", "1111", "1111", "1111"]) for gap in ("", " ", "-", "\u200b"))
+    numbered = [first, *(f"{first}~{number}" for number in range(2, 5))]
+    assert list(json.loads(redact(json.dumps(spelt), WISH._replace(is_json=True)).text)) == numbered
+    assert redact(redacted, WISH._replace(is_json=True)).text == redacted
+
+
 def test_a_key_over_several_strings_is_masked_in_each() -> None:
     lines = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "-----END PRIVATE KEY-----"]
     told = json.loads(redact(json.dumps(["before", *lines, "after"]), WISH._replace(is_json=True)).text)

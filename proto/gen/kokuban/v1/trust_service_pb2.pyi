@@ -353,7 +353,8 @@ class RedactTextRequest(_message.Message):
     """text is the text. At most 524,288 bytes (512 KiB)."""
     json: _builtins.bool
     """json is whether the text is JSON. It then stays so: masked is within its strings, and a number of which anything is masked
-    becomes a string. `VALUE_NOT_JSON` or `JSON_TOO_DEEP` if it is none.
+    becomes a string. Names of one object that would become the same are numbered: `~2` after the mask. `VALUE_NOT_JSON` or
+    `JSON_TOO_DEEP` if it is none.
     """
     network_addresses: _builtins.bool
     """network_addresses asks for IPv4 addresses too, as personal data."""

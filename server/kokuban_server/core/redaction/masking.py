@@ -12,13 +12,14 @@ from kokuban_server.core.redaction.search import find
 from kokuban_server.core.redaction.terms import Handling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from kokuban_server.core.redaction.search import Finding
     from kokuban_server.core.redaction.terms import Kind, Terms
 
 _DIGEST_BYTES: Final = 3
-_JSON_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?')
+_JSON_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?|[{}]')
+_NAMED = re.compile(r"\s*:")
 
 
 class Place(NamedTuple):
@@ -99,12 +100,7 @@ def mask(text: str, findings: Iterable[Finding], digest: Callable[[str], str], *
     masks = _masks(findings, digest)
     if is_json:
         masks = _within_tokens(text, masks)
-    pieces: list[str] = []
-    done = 0
-    for start, end, instead in masks:
-        pieces += (text[done:start], instead)
-        done = end
-    return "".join(pieces) + text[done:]
+    return _replaced(text, 0, masks)
 
 
 def _masks(findings: Iterable[Finding], digest: Callable[[str], str]) -> list[tuple[int, int, str]]:
@@ -122,19 +118,57 @@ def _masks(findings: Iterable[Finding], digest: Callable[[str], str]) -> list[tu
 def _within_tokens(source: str, masks: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Give the masks for the strings and numbers of a JSON text. None cuts an escape: a finding begins and ends beside it."""
     found: list[tuple[int, int, str]] = []
+    names: list[dict[str, int]] = [{}]
     place = 0
     for token in _JSON_TOKENS.finditer(source) if masks else ():
         start, end = token.span()
-        while place < len(masks) and masks[place][1] <= start:
-            place += 1
-        touching = place
-        while touching < len(masks) and masks[touching][0] < end:
-            begin, finish, instead = masks[touching]
-            if source[start] != '"':
-                found.append((start, end, f'"{instead}"'))
-                break
-            begin, finish = max(begin, start + 1), min(finish, end - 1)
-            if begin < finish:
-                found.append((begin, finish, instead))
-            touching += 1
+        if source[start] == "{":
+            names.append({})
+        elif source[start] == "}":
+            names.pop()
+        else:
+            while place < len(masks) and masks[place][1] <= start:
+                place += 1
+            within = list(_within(source, start, end, masks, place))
+            if source[start] == '"' and _NAMED.match(source, end):
+                _keep_apart(source[start + 1 : end - 1], start + 1, within, names[-1])
+            found += within
     return found
+
+
+def _within(
+    source: str, start: int, end: int, masks: list[tuple[int, int, str]], place: int
+) -> Iterator[tuple[int, int, str]]:
+    """Give what of the masks from a place on is within one string, or the first of them for all of a number."""
+    while place < len(masks) and masks[place][0] < end:
+        begin, finish, instead = masks[place]
+        if source[start] != '"':
+            yield start, end, f'"{instead}"'
+            return
+        begin, finish = max(begin, start + 1), min(finish, end - 1)
+        if begin < finish:
+            yield begin, finish, instead
+        place += 1
+
+
+def _keep_apart(name: str, start: int, within: list[tuple[int, int, str]], names: dict[str, int]) -> None:
+    """Number the mask of what would stand twice as a name in one object: the same value, written in two ways."""
+    first = told = _replaced(name, start, within)
+    number = names.setdefault(first, 0)
+    while within and number and told in names:
+        number += 1
+        begin, finish, instead = within[-1]
+        within[-1] = begin, finish, f"{instead.partition('~')[0]}~{number}"
+        told = _replaced(name, start, within)
+    names[first] = max(number, 1)  # the next is numbered from here: many in one object take no longer for each
+    names.setdefault(told, 1)
+
+
+def _replaced(text: str, start: int, masks: Iterable[tuple[int, int, str]]) -> str:
+    """Give a text that begins at a place, with what is masked of it replaced."""
+    pieces: list[str] = []
+    done = start
+    for begin, finish, instead in masks:
+        pieces += (text[done - start : begin - start], instead)
+        done = finish
+    return "".join(pieces) + text[done - start :]
