@@ -111,6 +111,18 @@ def test_what_words_told_to_be_secret_is_found_where_no_words_tell_it() -> None:
     assert [text[one.start : one.end] for one in find(text).findings] == ["Zx9!kLmQ7w"] * 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<password>{}</password>", "password -> {}", "Server=db;User Id=sa;Password={};Timeout=5", "password for admin is {}.",
+        "The passphrase was: `{}`", "redis://:{}@cache:6379/0", "您的密码为：{}。", "口令 {}", '{{"db": {{"pwd":"{}"}}}}',
+    ],
+)  # fmt: skip
+def test_what_is_said_to_be_a_password_is_found_to_its_end(text: str) -> None:
+    told = text.format("Xy12kk!9")
+    assert [told[one.start : one.end] for one in find(told).findings] == ["Xy12kk!9"]
+
+
 def test_a_word_that_is_somebodys_password_stays_a_word_elsewhere() -> None:
     text = "postgresql://postgres:postgres@db/postgres is how postgres is reached"
     assert [text[one.start : one.end] for one in find(text).findings] == ["postgres"]

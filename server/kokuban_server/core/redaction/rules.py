@@ -37,7 +37,7 @@ _AFTER: Final = r"[\"'`*_\])]{0,3}"
 _QUOTES: Final = r"[\"'`*“”「『‘]{0,2}"
 _SPACE: Final = r"[\s\x{3000}]{0,4}"
 _SET_TO: Final = (
-    r"(?:[:=]{1,2}|：|＝|=>|(?:\b(?:is|was|has been) )?\b(?:set|changed|reset) to\b|\b(?:is|was|are)\b(?: now)?:?)"
+    r"(?:[:=]{1,2}|：|＝|[\-=]?>|(?:\b(?:is|was|has been) )?\b(?:set|changed|reset) to\b|\b(?:is|was|are)\b(?: now)?:?)"
 )
 _SET_TO_ZH: Final = r"(?:[:=：＝]|就?是|为|為|设为|设成|改为|改成|改為)"
 
