@@ -951,3 +951,43 @@ class Screening:
     rule_set: str
     """By which rules it was judged."""
     token: str
+
+
+class RedactionKind(enum.StrEnum):
+    """What is at stake with what was found."""
+
+    SECRET = "secret"  # noqa: S105 - a kind of secret is none
+    """Whoever has it can do something: a key, a token, a password."""
+    PERSONAL = "personal"
+    """It says who somebody is, or how they are reached or paid."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionFinding:
+    """Where a secret or personal data was found. What it is, no answer says."""
+
+    type: str
+    """What it is: `github-token`, `email`."""
+    kind: RedactionKind
+    view: str
+    """In which reading of the text: `plain` as it stands, else how it was made, as in `base64+unescaped`."""
+    span: tuple[int, int]
+    """Where it stands in the text, as a slice of it; of what is encoded, the whole of its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What secrets and personal data a text holds, and the text without them."""
+
+    text: str
+    """With `[redacted:TYPE:DIGEST]` in the place of each. Digests of two answers say nothing of each other."""
+    findings: tuple[RedactionFinding, ...]
+    """The first of what was found, in the order in which they begin; all of it is masked."""
+    finding_count: int
+    incomplete: bool
+    """The text is encoded deeper, or in more ways, than is looked at."""
+    rule_set: str
+    """By which rules it was searched."""
+    token: str

@@ -15,10 +15,10 @@ PUBLIC = {
     "HistoryLost", "Json", "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost",
     "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause",
     "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued",
-    "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
-    "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete",
-    "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView", "Transaction", "Trust",
-    "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
+    "Redaction", "RedactionFinding", "RedactionKind", "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch",
+    "Screening", "ScreeningFinding", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState",
+    "Snapshot", "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView",
+    "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
 }  # fmt: skip
 
 

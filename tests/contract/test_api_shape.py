@@ -42,7 +42,7 @@ VERBS_OF_THE_BOARD = (
     "Explain",
     "Verify",
 )
-VERBS_OF_TRUST = ("Endorse", "Screen")
+VERBS_OF_TRUST = ("Endorse", "Screen", "Redact")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -114,6 +114,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.VerifyAudit",
         "TrustService.Endorse",
         "TrustService.ScreenText",
+        "TrustService.RedactText",
     }
 
 

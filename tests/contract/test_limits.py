@@ -131,6 +131,9 @@ TOLD = [
     ("SCREENED_VIEW_SHOWN_CHARACTERS_MAX", 1, "TextView.text", "at most {:,} characters"),
     ("SCREENINGS_WAITING_ENTRIES_MAX", 1, "TrustService.ScreenText", "if {} wait"),
     ("SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX", 1, "TrustService.ScreenText", "{} of the caller's agent wait"),
+    ("SCREENED_TEXT_BYTES_MAX", 1, "RedactTextRequest.text", "At most {:,} bytes"),
+    ("REDACTED_DEPTH_MAX", 1, "TrustService.RedactText", "to a depth of {}"),
+    ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
 ]
 
@@ -152,6 +155,9 @@ INSIDE = {
     "SCREENED_VIEWS_ENTRIES_MAX",
     "SCREENED_TIMES_MAX",
     "SCREENED_CHARACTERS_MIN",
+    "REDACTED_TIMES_MAX",  # likewise: `incomplete`
+    "REDACTED_CHARACTERS_MIN",
+    "REDACTED_REPEATED_ENTRIES_MAX",  # more are masked where words tell what they are
     "SCREENING_S_MAX",  # above what any text takes
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }

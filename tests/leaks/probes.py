@@ -338,6 +338,11 @@ def _screen(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return trust_service_pb2.ScreenTextRequest(board=at.board, text=text, show_views=draw.random() < 0.5)
 
 
+def _redact(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    text = f'{{"password": "{at.mark}-A1b2!", "n": 13800138000}}'
+    return trust_service_pb2.RedactTextRequest(board=at.board, text=text, json=draw.random() < 0.5)
+
+
 _NEVER = "never"
 
 ROWS: dict[str, tuple[Row, ...]] = {
@@ -385,6 +390,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "AdminService.VerifyAudit": (Row("nothing", lambda _draw, _caller, _at: audit_pb2.VerifyAuditRequest()),),
     "TrustService.Endorse": (Row("entry", _endorse, reasons=frozenset({"NOT_FOUND", "ROLE_REQUIRED"})),),
     "TrustService.ScreenText": (Row("board", _screen),),
+    "TrustService.RedactText": (Row("board", _redact),),
     "AdminService.Compact": (
         Row("nothing", lambda _draw, _caller, at: admin_service_pb2.CompactRequest(before=at.mark)),
     ),

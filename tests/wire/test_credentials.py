@@ -116,6 +116,7 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
             reason="try",
         ),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
+        "TrustService.RedactText": trust_service_pb2.RedactTextRequest(board=board, text="try"),
     }
 
 

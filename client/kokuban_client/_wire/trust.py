@@ -25,6 +25,10 @@ _SEVERITY_OF = {
     pb.FINDING_SEVERITY_SUSPICIOUS: types.FindingSeverity.SUSPICIOUS,
     pb.FINDING_SEVERITY_GRAVE: types.FindingSeverity.GRAVE,
 }
+_REDACTED_OF = {
+    pb.REDACTION_KIND_SECRET: types.RedactionKind.SECRET,
+    pb.REDACTION_KIND_PERSONAL: types.RedactionKind.PERSONAL,
+}
 
 
 def screen_request(
@@ -80,4 +84,29 @@ def _finding(message: pb.ScreeningFinding) -> types.ScreeningFinding:
         view=message.view,
         span=(message.span.start, message.span.end) if message.HasField("span") else None,
         excerpt=message.excerpt,
+    )
+
+
+def redact_request(board: str, text: str, *, is_json: bool, network_addresses: bool) -> pb.RedactTextRequest:
+    """Give a question about what is secret or personal in a text."""
+    return pb.RedactTextRequest(board=board, text=text, json=is_json, network_addresses=network_addresses)
+
+
+def redaction(message: pb.RedactTextResponse) -> types.Redaction:
+    """Give what was found, and the text without it."""
+    return types.Redaction(
+        text=message.redacted_text,
+        findings=tuple(
+            types.RedactionFinding(
+                type=finding.type,
+                kind=_REDACTED_OF.get(finding.kind, types.RedactionKind.UNKNOWN),
+                view=finding.view,
+                span=(finding.span.start, finding.span.end),
+            )
+            for finding in message.findings
+        ),
+        finding_count=message.finding_count,
+        incomplete=message.incomplete,
+        rule_set=message.rule_set,
+        token=message.token,
     )

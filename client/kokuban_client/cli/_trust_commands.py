@@ -13,7 +13,7 @@ from kokuban_client.cli._options import LEVELS, SOURCE_KINDS, fence_option, fenc
 
 @click.group()
 def trust() -> None:
-    """Say how far an entry is trusted; see what a text would do to an agent that takes it for instructions."""
+    """Say how far an entry is trusted; see what is in a text: orders to agents, secrets, personal data."""
 
 
 @trust.command()
@@ -57,11 +57,7 @@ def screen(connection: Connection, *, file: Path, source: str | None, uri: str, 
 
     if uri and source is None:
         raise click.UsageError("--uri goes with --source")
-    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise click.UsageError("what is screened is text in UTF-8, and this is not") from None
+    text = _read(file)
     kind = None if source is None else SourceKind(source)
     with connection.client() as client:
         board = client.board(connection.board_id)
@@ -70,3 +66,32 @@ def screen(connection: Connection, *, file: Path, source: str | None, uri: str, 
     if found.verdict is not ScreeningVerdict.ADMIT:
         is_data = found.verdict is ScreeningVerdict.ADMIT_AS_DATA
         click.get_current_context().exit(EXIT_CODES["text is data" if is_data else "text for quarantine"])
+
+
+@trust.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--json-text", is_flag=True, help="It is JSON, and stays so.")
+@click.option("--addresses", is_flag=True, help="Addresses of networks are personal data too.")
+@connected
+def redact(connection: Connection, *, file: Path, json_text: bool, addresses: bool) -> None:
+    """Say what secrets and personal data FILE holds, or what is piped in for -, and show it without them. Nothing is kept.
+
+    Exit code 0: nothing was found; 12: something was. That nothing is found does not mean that nothing is there.
+    """
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - `--help` does not need it
+
+    text = _read(file)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        found = board.redact_text(text, is_json=json_text, network_addresses=addresses)
+    click.echo(printing.redaction_json(found) if connection.as_json else "\n".join(printing.redaction_lines(found)))
+    if found.finding_count:
+        click.get_current_context().exit(EXIT_CODES["text has secrets"])
+
+
+def _read(file: Path) -> str:
+    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("what is looked at is text in UTF-8, and this is not") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kokuban_client.cli._printing import dump, escaped
 
 if TYPE_CHECKING:
-    from kokuban_client.types import Screening, ScreeningFinding
+    from kokuban_client.types import Redaction, Screening, ScreeningFinding
 
 
 def screening_lines(found: Screening) -> list[str]:
@@ -40,6 +40,38 @@ def screening_json(found: Screening) -> str:
                 for finding in found.findings
             ],
             "views": [{"name": view.name, "text": view.text, "truncated": view.truncated} for view in found.views],
+            "token": found.token,
+        }
+    )
+
+
+def redaction_lines(found: Redaction) -> list[str]:
+    """Give what was found, and the text without it."""
+    more = found.finding_count - len(found.findings)
+    whole = ", not searched as a whole" if found.incomplete else ""
+    return [
+        f"{found.finding_count} found{whole}  (rule set {escaped(found.rule_set)})",
+        *(
+            "  ".join(map(escaped, (one.kind, one.type, one.view, f"{one.span[0]}..{one.span[1]}")))
+            for one in found.findings
+        ),
+        *([f"and {more} more"] if more else []),
+        "--- redacted",
+        escaped(found.text, keep_lines=True),
+    ]
+
+
+def redaction_json(found: Redaction) -> str:
+    """Give what was found, and the text without it, as one line of JSON."""
+    return dump(
+        {
+            "findings": [
+                {"type": one.type, "kind": one.kind, "view": one.view, "span": list(one.span)} for one in found.findings
+            ],
+            "finding_count": found.finding_count,
+            "text": found.text,
+            "incomplete": found.incomplete,
+            "rule_set": found.rule_set,
             "token": found.token,
         }
     )

@@ -60,6 +60,7 @@ from kokuban_client.types import (
     PolicyVersion,
     Presence,
     Queued,
+    Redaction,
     Revision,
     Screening,
     SessionState,
@@ -919,6 +920,22 @@ class Board:
         request = trust_wire.screen_request(self._board, text, source, uri, show_views=show_views)
         answer = self._calls.call(lambda link: link.trust.ScreenText, request, timeout_s=timeout_s)
         return trust_wire.screening(answer)
+
+    def redact_text(
+        self,
+        text: str,
+        *,
+        is_json: bool = False,
+        network_addresses: bool = False,
+        timeout_s: float | None = None,
+    ) -> Redaction:
+        """Say what secrets and personal data a text holds, and give it with those masked. A dry run: nothing is kept.
+
+        A text that is JSON stays so. That nothing is found does not mean that nothing is there.
+        """
+        request = trust_wire.redact_request(self._board, text, is_json=is_json, network_addresses=network_addresses)
+        answer = self._calls.call(lambda link: link.trust.RedactText, request, timeout_s=timeout_s)
+        return trust_wire.redaction(answer)
 
     def locks(self, region: str, path: str = "", *, timeout_s: float | None = None) -> LockListing:
         """Say who holds and who waits for what at, above and below a path; `timeout_s` is for each page."""

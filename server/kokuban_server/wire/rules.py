@@ -58,6 +58,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.AdminService.VerifyAudit": Rule(roles=_BOOKKEEPERS),
     "kokuban.v1.TrustService.Endorse": Rule(roles=_ENDORSERS, verb=Verb.WRITE),
     "kokuban.v1.TrustService.ScreenText": Rule(),
+    "kokuban.v1.TrustService.RedactText": Rule(),
 }
 """A method without a row here does not start. The use cases keep to the rules; tests/wire/test_credentials.py holds every
 method of the API against its row."""

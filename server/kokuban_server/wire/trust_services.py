@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
+from kokuban_server.core.redaction.terms import Kind
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.rules import Severity
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.endorsements import Endorsements
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.redaction.masking import Place
     from kokuban_server.core.screening.screening import Finding
 
 _VERDICTS = {
@@ -32,6 +34,7 @@ _SEVERITIES = {
     Severity.SUSPICIOUS: pb.FINDING_SEVERITY_SUSPICIOUS,
     Severity.GRAVE: pb.FINDING_SEVERITY_GRAVE,
 }
+_REDACTED = {Kind.SECRET: pb.REDACTION_KIND_SECRET, Kind.PERSONAL: pb.REDACTION_KIND_PERSONAL}
 
 
 class TrustService:
@@ -49,6 +52,7 @@ class TrustService:
         return {
             "Endorse": UnaryMethod(self.endorse, writes=True),
             "ScreenText": UnaryMethod(self.screen_text),
+            "RedactText": UnaryMethod(self.redact_text),
         }
 
     async def endorse(self, raw: bytes, call: Call) -> bytes:
@@ -77,6 +81,29 @@ class TrustService:
             token=encode_token(self._epoch, board.revision),
         ).SerializeToString()
 
+    async def redact_text(self, raw: bytes, call: Call) -> bytes:
+        """Say what is secret or personal in a text, and give the text without it."""
+        message = parse_message(pb.RedactTextRequest, raw)
+        board_id, text = parse_board(message.board), _text(message.text)
+        if message.json:
+            decode.parse_json(text, "text")
+        board, redaction = await self._screenings.redact(
+            call.principal,
+            board_id,
+            text,
+            call.deadline,
+            is_json=message.json,
+            addresses=message.network_addresses,
+        )
+        return pb.RedactTextResponse(
+            findings=map(_place, redaction.places),
+            finding_count=redaction.total,
+            redacted_text=redaction.text,
+            incomplete=not redaction.is_whole,
+            rule_set=redaction.version,
+            token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
 
 def _text(text: str) -> str:
     most, size = limits.SCREENED_TEXT_BYTES_MAX, len(text.encode())
@@ -94,4 +121,13 @@ def _finding(finding: Finding) -> pb.ScreeningFinding:
         view=finding.view,
         span=span,
         excerpt=finding.excerpt,
+    )
+
+
+def _place(place: Place) -> pb.RedactionFinding:
+    return pb.RedactionFinding(
+        type=place.type,
+        kind=_REDACTED[place.kind],
+        view=place.reading,
+        span=pb.TextSpan(start=place.start, end=place.end),
     )

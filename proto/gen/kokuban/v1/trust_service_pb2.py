@@ -27,17 +27,19 @@ from kokuban.v1 import lock_pb2 as kokuban_dot_v1_dot_lock__pb2
 from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/trust_service.proto\x12\nkokuban.v1\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xd2\x01\n\x0e\x45ndorseRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12 \n\x02\x61t\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12%\n\x05trust\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\"Z\n\x0f\x45ndorseResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"p\n\x11ScreenTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12*\n\x06source\x18\x03 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12\x12\n\nshow_views\x18\x04 \x01(\x08\"&\n\x08TextSpan\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\"\x92\x01\n\x10ScreeningFinding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12-\n\x08severity\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.FindingSeverity\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\x12\x0f\n\x07\x65xcerpt\x18\x05 \x01(\t\"9\n\x08TextView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xb9\x01\n\x12ScreenTextResponse\x12-\n\x07verdict\x18\x01 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningVerdict\x12.\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12#\n\x05views\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.TextView\x12\x10\n\x08rule_set\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t*\x99\x01\n\x10ScreeningVerdict\x12!\n\x1dSCREENING_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17SCREENING_VERDICT_ADMIT\x10\x01\x12#\n\x1fSCREENING_VERDICT_ADMIT_AS_DATA\x10\x02\x12 \n\x1cSCREENING_VERDICT_QUARANTINE\x10\x03*\x8b\x01\n\x0f\x46indingSeverity\x12 \n\x1c\x46INDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46INDING_SEVERITY_NOTE\x10\x01\x12\x1f\n\x1b\x46INDING_SEVERITY_SUSPICIOUS\x10\x02\x12\x1a\n\x16\x46INDING_SEVERITY_GRAVE\x10\x03\x32\x9f\x01\n\x0cTrustService\x12\x42\n\x07\x45ndorse\x12\x1a.kokuban.v1.EndorseRequest\x1a\x1b.kokuban.v1.EndorseResponse\x12K\n\nScreenText\x12\x1d.kokuban.v1.ScreenTextRequest\x1a\x1e.kokuban.v1.ScreenTextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/trust_service.proto\x12\nkokuban.v1\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xd2\x01\n\x0e\x45ndorseRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12 \n\x02\x61t\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12%\n\x05trust\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\"Z\n\x0f\x45ndorseResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"p\n\x11ScreenTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12*\n\x06source\x18\x03 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12\x12\n\nshow_views\x18\x04 \x01(\x08\"&\n\x08TextSpan\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\"\x92\x01\n\x10ScreeningFinding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12-\n\x08severity\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.FindingSeverity\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\x12\x0f\n\x07\x65xcerpt\x18\x05 \x01(\t\"9\n\x08TextView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xb9\x01\n\x12ScreenTextResponse\x12-\n\x07verdict\x18\x01 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningVerdict\x12.\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12#\n\x05views\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.TextView\x12\x10\n\x08rule_set\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\"Y\n\x11RedactTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04json\x18\x03 \x01(\x08\x12\x19\n\x11network_addresses\x18\x04 \x01(\x08\"{\n\x10RedactionFinding\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.kokuban.v1.RedactionKind\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\"\xa7\x01\n\x12RedactTextResponse\x12.\n\x08\x66indings\x18\x01 \x03(\x0b\x32\x1c.kokuban.v1.RedactionFinding\x12\x15\n\rfinding_count\x18\x02 \x01(\x05\x12\x15\n\rredacted_text\x18\x03 \x01(\t\x12\x12\n\nincomplete\x18\x04 \x01(\x08\x12\x10\n\x08rule_set\x18\x05 \x01(\t\x12\r\n\x05token\x18\x06 \x01(\t*\x99\x01\n\x10ScreeningVerdict\x12!\n\x1dSCREENING_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17SCREENING_VERDICT_ADMIT\x10\x01\x12#\n\x1fSCREENING_VERDICT_ADMIT_AS_DATA\x10\x02\x12 \n\x1cSCREENING_VERDICT_QUARANTINE\x10\x03*\x8b\x01\n\x0f\x46indingSeverity\x12 \n\x1c\x46INDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46INDING_SEVERITY_NOTE\x10\x01\x12\x1f\n\x1b\x46INDING_SEVERITY_SUSPICIOUS\x10\x02\x12\x1a\n\x16\x46INDING_SEVERITY_GRAVE\x10\x03*g\n\rRedactionKind\x12\x1e\n\x1aREDACTION_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REDACTION_KIND_SECRET\x10\x01\x12\x1b\n\x17REDACTION_KIND_PERSONAL\x10\x02\x32\xec\x01\n\x0cTrustService\x12\x42\n\x07\x45ndorse\x12\x1a.kokuban.v1.EndorseRequest\x1a\x1b.kokuban.v1.EndorseResponse\x12K\n\nScreenText\x12\x1d.kokuban.v1.ScreenTextRequest\x1a\x1e.kokuban.v1.ScreenTextResponse\x12K\n\nRedactText\x12\x1d.kokuban.v1.RedactTextRequest\x1a\x1e.kokuban.v1.RedactTextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.trust_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SCREENINGVERDICT']._serialized_start=973
-  _globals['_SCREENINGVERDICT']._serialized_end=1126
-  _globals['_FINDINGSEVERITY']._serialized_start=1129
-  _globals['_FINDINGSEVERITY']._serialized_end=1268
+  _globals['_SCREENINGVERDICT']._serialized_start=1359
+  _globals['_SCREENINGVERDICT']._serialized_end=1512
+  _globals['_FINDINGSEVERITY']._serialized_start=1515
+  _globals['_FINDINGSEVERITY']._serialized_end=1654
+  _globals['_REDACTIONKIND']._serialized_start=1656
+  _globals['_REDACTIONKIND']._serialized_end=1759
   _globals['_ENDORSEREQUEST']._serialized_start=118
   _globals['_ENDORSEREQUEST']._serialized_end=328
   _globals['_ENDORSERESPONSE']._serialized_start=330
@@ -52,6 +54,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TEXTVIEW']._serialized_end=782
   _globals['_SCREENTEXTRESPONSE']._serialized_start=785
   _globals['_SCREENTEXTRESPONSE']._serialized_end=970
-  _globals['_TRUSTSERVICE']._serialized_start=1271
-  _globals['_TRUSTSERVICE']._serialized_end=1430
+  _globals['_REDACTTEXTREQUEST']._serialized_start=972
+  _globals['_REDACTTEXTREQUEST']._serialized_end=1061
+  _globals['_REDACTIONFINDING']._serialized_start=1063
+  _globals['_REDACTIONFINDING']._serialized_end=1186
+  _globals['_REDACTTEXTRESPONSE']._serialized_start=1189
+  _globals['_REDACTTEXTRESPONSE']._serialized_end=1356
+  _globals['_TRUSTSERVICE']._serialized_start=1762
+  _globals['_TRUSTSERVICE']._serialized_end=1998
 # @@protoc_insertion_point(module_scope)
