@@ -551,6 +551,29 @@ class Withheld(Refused):
         return Revision(int(self.facts["revision"]), self.facts["epoch"])
 
 
+class ContentQuarantined(Refused):
+    """Screening found what a reviewer should see first: the commit is kept, and applies nothing until it is released."""
+
+    REASON = "CONTENT_QUARANTINED"
+
+    @property
+    def quarantine_id(self) -> str:
+        """Under which a reviewer finds it."""
+        return self.facts.get("quarantine_id", "")
+
+
+class ContentRefused(Refused):
+    """Screening found what a reviewer should see first, and the commit is not kept: quarantine is full, or it was rejected."""
+
+    REASON = "CONTENT_REFUSED"
+
+
+class ScreeningUnavailable(Unavailable):
+    """What comes from outside is screened before it is written, and screening gives no verdict now. Nothing was written."""
+
+    REASON = "SCREENING_UNAVAILABLE"
+
+
 class ReadScopeRequired(Refused):
     """The region wants to know what external text the writer or reader was given: name a session."""
 

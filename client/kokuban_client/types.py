@@ -236,6 +236,10 @@ class Label:
     """It holds a part of the state before it."""
     endorsed_by: str = ""
     """Who raised its trust."""
+    screened_by: str = ""
+    """The rules by which it was screened before it was written."""
+    suspicious: bool = False
+    """Screening found something, short of what goes into quarantine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +428,14 @@ class RegionRule:
     read_floor: Trust | None = None
     taint_mode: TaintMode | str | None = None
     allows_lowering: bool | None = None
+    screening: ScreeningProfile | str | None = None
+
+
+class ScreeningProfile(enum.StrEnum):
+    """What screening looks at in a region, or of what a tool gives."""
+
+    FULL = "full"
+    OFF = "off"
 
 
 class TaintMode(enum.StrEnum):
@@ -443,6 +455,8 @@ class Policy:
     """Which operators may change it; None for all of them."""
     tools: Mapping[str, Trust] = field(default_factory=dict, hash=False)
     """The most that what a tool gives may be trusted, by its name."""
+    tool_screening: Mapping[str, ScreeningProfile | str] = field(default_factory=dict, hash=False)
+    """What is said of the screening of what a tool gives, by its name; each is one of `tools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -931,6 +945,47 @@ class ScreeningFinding:
     excerpt: str
 
 
+class QuarantineState(enum.StrEnum):
+    """What became of a commit in quarantine."""
+
+    WAITING = "waiting"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    """There is none that the caller may know of; or a newer server's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedCommit:
+    """A commit that screening held back."""
+
+    id: str
+    agent: str
+    create_time: datetime
+    expire_time: datetime
+    """When it is removed, whatever becomes of it."""
+    keys: tuple[EntryKey, ...]
+    source: Source | None
+    findings: tuple[ScreeningFinding, ...]
+    rule_set: str
+    state: QuarantineState
+    reviewer: str
+    review_reason: str
+    texts: tuple[External | None, ...] = field(default=(), repr=False)
+    """What it would write, if that was asked for: to be looked at by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What became of a commit that was reviewed."""
+
+    id: str
+    state: QuarantineState
+    refusal: str
+    """Why it was not released, as an error's `reason`; empty if it was."""
+    revision: Revision | None
+
+
 @dataclass(frozen=True, slots=True)
 class TextView:
     """Another reading of a text, in which something was found. For people to see, not for a model."""
@@ -950,4 +1005,44 @@ class Screening:
     views: tuple[TextView, ...]
     rule_set: str
     """By which rules it was judged."""
+    token: str
+
+
+class RedactionKind(enum.StrEnum):
+    """What is at stake with what was found."""
+
+    SECRET = "secret"  # noqa: S105 - a kind of secret is none
+    """Whoever has it can do something: a key, a token, a password."""
+    PERSONAL = "personal"
+    """It says who somebody is, or how they are reached or paid."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionFinding:
+    """Where a secret or personal data was found. What it is, no answer says."""
+
+    type: str
+    """What it is: `github-token`, `email`."""
+    kind: RedactionKind
+    view: str
+    """In which reading of the text: `plain` as it stands, else how it was made, as in `base64+unescaped`."""
+    span: tuple[int, int]
+    """Where it stands in the text, as a slice of it; of what is encoded, the whole of its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What secrets and personal data a text holds, and the text without them."""
+
+    text: str
+    """With `[redacted:TYPE:DIGEST]` in the place of each. Digests of two answers say nothing of each other."""
+    findings: tuple[RedactionFinding, ...]
+    """The first of what was found, in the order in which they begin; all of it is masked."""
+    finding_count: int
+    incomplete: bool
+    """The text is encoded deeper, or in more ways, than is looked at."""
+    rule_set: str
+    """By which rules it was searched."""
     token: str

@@ -10,15 +10,16 @@ from kokuban_client import _audit, _board, _sessions, _watch, errors, sync, type
 PUBLIC = {
     "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
     "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
-    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "Currency", "Deadlock",
-    "Decision", "Entry", "EntryChange", "EntryKey", "External", "Fence", "FindingSeverity", "Freshness", "HeldLock",
-    "HistoryLost", "Json", "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost",
-    "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause",
-    "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence", "PurgeReceipt", "Queued",
-    "Refused", "RegionRule", "Reset", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
-    "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete",
-    "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView", "Transaction", "Trust",
-    "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
+    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "ContentQuarantined",
+    "Currency", "Deadlock", "Decision", "Entry", "EntryChange", "EntryKey", "External", "Fence", "FindingSeverity",
+    "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Label", "Listing", "Lock", "LockConflict",
+    "LockListing", "LockLost", "LockMode", "LockRequirement", "LockScope", "LockState", "LockTarget", "LockWait",
+    "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence",
+    "PurgeReceipt", "QuarantineState", "QuarantinedCommit", "Queued", "Redaction", "RedactionFinding", "RedactionKind",
+    "Refused", "RegionRule", "Reset", "Review", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
+    "ScreeningProfile", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot",
+    "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView",
+    "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
 }  # fmt: skip
 
 

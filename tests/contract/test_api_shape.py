@@ -42,7 +42,7 @@ VERBS_OF_THE_BOARD = (
     "Explain",
     "Verify",
 )
-VERBS_OF_TRUST = ("Endorse", "Screen")
+VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -113,7 +113,10 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.ListAuditRecords",
         "AdminService.VerifyAudit",
         "TrustService.Endorse",
+        "TrustService.ListQuarantine",
+        "TrustService.ReviewQuarantine",
         "TrustService.ScreenText",
+        "TrustService.RedactText",
     }
 
 

@@ -125,12 +125,22 @@ TOLD = [
     ("READ_SCOPE_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_READ_SCOPE_FULL", "`limit` = `{}`"),
     ("POLICY_TOOLS_ENTRIES_MAX", 1, "Policy.tools", "up to {},"),
     ("REASON_BYTES_MAX", 1, "EndorseRequest.reason", "Up to {} bytes"),
+    ("REASON_BYTES_MAX", 1, "ReviewQuarantineRequest.reason", "Up to {} bytes"),
+    ("QUARANTINE_MS", DAY_MS, "QuarantinedCommit.expire_time", "{} days later"),
+    ("QUARANTINE_PAGE_ENTRIES_MAX", 1, "ListQuarantineRequest.page_size", "up to {}"),
+    ("QUARANTINE_PAGE_ENTRIES_MAX", 1, "ReviewQuarantineRequest.ids", "1 to {}"),
+    ("QUARANTINE_FINDINGS_ENTRIES_MAX", 1, "QuarantinedCommit.findings", "at most {}"),
+    ("QUARANTINE_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_CONTENT_REFUSED", "{:,} commits"),
+    ("QUARANTINE_BYTES_MAX", 1024 * 1024, "ErrorReason.ERROR_REASON_CONTENT_REFUSED", "{} MiB"),
     ("SCREENED_FINDINGS_ENTRIES_MAX", 1, "ScreenTextResponse.findings", "at most {}"),
     ("SCREENED_EXCERPT_CHARACTERS_MAX", 1, "ScreeningFinding.excerpt", "at most {} characters"),
     ("SCREENED_VIEWS_SHOWN_ENTRIES_MAX", 1, "ScreenTextResponse.views", "at most {}"),
     ("SCREENED_VIEW_SHOWN_CHARACTERS_MAX", 1, "TextView.text", "at most {:,} characters"),
     ("SCREENINGS_WAITING_ENTRIES_MAX", 1, "TrustService.ScreenText", "if {} wait"),
     ("SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX", 1, "TrustService.ScreenText", "{} of the caller's agent wait"),
+    ("SCREENED_TEXT_BYTES_MAX", 1, "RedactTextRequest.text", "At most {:,} bytes"),
+    ("REDACTED_DEPTH_MAX", 1, "TrustService.RedactText", "to a depth of {}"),
+    ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
 ]
 
@@ -138,6 +148,9 @@ TOLD = [
 INSIDE = {
     "BOARDS_KNOWN_ENTRIES_MAX",
     "READ_SCOPES_KNOWN_ENTRIES_MAX",
+    "SCREENED_TOGETHER_TEXTS_ENTRIES_MAX",  # what was written before these is not looked at with the next
+    "SCREENED_TOGETHER_CHARACTERS_MAX",
+    "SCREENED_TOGETHER_AGENTS_ENTRIES_MAX",
     "STORE_OPERATIONS_MAX",  # a full commit stays below it
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway
@@ -152,6 +165,9 @@ INSIDE = {
     "SCREENED_VIEWS_ENTRIES_MAX",
     "SCREENED_TIMES_MAX",
     "SCREENED_CHARACTERS_MIN",
+    "REDACTED_TIMES_MAX",  # likewise: `incomplete`
+    "REDACTED_CHARACTERS_MIN",
+    "REDACTED_REPEATED_ENTRIES_MAX",  # more are masked where words tell what they are
     "SCREENING_S_MAX",  # above what any text takes
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }

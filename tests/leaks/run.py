@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 
-from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, entry_pb2, lock_pb2, lock_service_pb2
+from kokuban.v1 import (
+    admin_service_pb2,
+    board_service_pb2,
+    commit_pb2,
+    entry_pb2,
+    lock_pb2,
+    lock_service_pb2,
+    trust_service_pb2,
+)
 from kokuban.v1 import session_service_pb2 as session_pb
 from tests.leaks.answers import ID, MARK, REQUEST_ID, Answer
 from tests.leaks.cast import BOARDS, KINDS_WITH_GRANTS, REFUSED, SHARED, TENANTS, Cast, Place, Principal, Secret
@@ -135,6 +143,9 @@ class LeakRun:
             (message,) = status.messages
             assert isinstance(message, admin_service_pb2.GetStatusResponse)
             self._epoch = message.epoch
+            # The process that works on texts starts with the first one. So many callers would not wait for it in one queue.
+            text = trust_service_pb2.ScreenTextRequest(board=BOARDS[tenant][0], text="first")
+            await self._call(chief, "TrustService.ScreenText", text)
         for principal in self._cast.principals:
             for board in filter(principal.enters, BOARDS[principal.tenant]):
                 label = self._cast.mark(Place(principal.tenant, board, ""))

@@ -456,6 +456,11 @@ class Agent:
         answer: trust_service_pb2.ScreenTextResponse = await self.trust.ScreenText(request, metadata=self.metadata)
         return answer
 
+    async def redact(self, text: str, **more: Any) -> trust_service_pb2.RedactTextResponse:  # noqa: ANN401 - as above
+        request = trust_service_pb2.RedactTextRequest(board="main", text=text, **more)
+        answer: trust_service_pb2.RedactTextResponse = await self.trust.RedactText(request, metadata=self.metadata)
+        return answer
+
     async def get(
         self, path: str, region: str = REGION, consistency: entry_pb2.ReadConsistency | None = None
     ) -> entry_pb2.Entry:

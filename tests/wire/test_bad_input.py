@@ -203,9 +203,16 @@ FULL: dict[str, Callable[[], Message]] = {
                     read_floor=trust_pb2.TRUST_LEVEL_USER,
                     taint_mode=policy_pb2.TAINT_MODE_ENFORCE,
                     allows_lowering=True,
+                    screening=trust_pb2.SCREENING_PROFILE_FULL,
                 )
             ],
-            tools=[policy_pb2.ToolRule(name="search", trust=trust_pb2.TRUST_LEVEL_AGENT)],
+            tools=[
+                policy_pb2.ToolRule(
+                    name="search",
+                    trust=trust_pb2.TRUST_LEVEL_AGENT,
+                    screening=trust_pb2.SCREENING_PROFILE_OFF,
+                )
+            ],
             administrators=policy_pb2.Subjects(subjects=["anyone"]),
         ),
         replaces=1,
@@ -236,11 +243,29 @@ FULL: dict[str, Callable[[], Message]] = {
         request_id=new_id(),
         fences=[fence()],
     ),
+    TRUST + "ListQuarantine": lambda: trust_service_pb2.ListQuarantineRequest(
+        board="main",
+        state=trust_service_pb2.QUARANTINE_STATE_WAITING,
+        sent_by="writer-1",
+        uri="https://x.example",
+        show_texts=True,
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    TRUST + "ReviewQuarantine": lambda: trust_service_pb2.ReviewQuarantineRequest(
+        board="main",
+        ids=[f"{'0' * 15}-{'0' * 32}"],
+        decision=trust_service_pb2.QUARANTINE_DECISION_REJECT,
+        reason="why",
+    ),
     TRUST + "ScreenText": lambda: trust_service_pb2.ScreenTextRequest(
         board="main",
         text="text",
         source=trust_pb2.DeclaredSource(kind=trust_pb2.SOURCE_KIND_EXTERNAL, uri="https://x.example"),
         show_views=True,
+    ),
+    TRUST + "RedactText": lambda: trust_service_pb2.RedactTextRequest(
+        board="main", text="[1]", json=True, network_addresses=True
     ),
 }
 """Every method, with a request in which every field is filled in."""
@@ -1395,6 +1420,28 @@ async def test_a_text_to_be_screened_has_its_bounds(
     refusal = await call(agent, TRUST + "ScreenText", message.SerializeToString())
     if reason:
         check(refusal, reason, field)
+    else:
+        assert refusal is None
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "reason"),
+    [
+        ("x" * limits.SCREENED_TEXT_BYTES_MAX, "text", ""),
+        ("x" * (limits.SCREENED_TEXT_BYTES_MAX + 1), "text", "VALUE_TOO_LARGE"),
+        ("", "text", ""),
+        ("{", "text", ""),
+        ("{", "json", "VALUE_NOT_JSON"),
+        ("[" * limits.JSON_DEPTH_MAX + "]" * limits.JSON_DEPTH_MAX, "json", ""),
+        ("[" * (limits.JSON_DEPTH_MAX + 1) + "]" * (limits.JSON_DEPTH_MAX + 1), "json", "JSON_TOO_DEEP"),
+    ],
+    ids=["largest", "one byte more", "empty", "text", "no JSON", "deepest", "one level more"],
+)
+async def test_a_text_to_be_redacted_has_its_bounds(agent: Agent, text: str, form: str, reason: str) -> None:
+    request = trust_service_pb2.RedactTextRequest(board="main", text=text, json=form == "json")
+    refusal = await call(agent, TRUST + "RedactText", request.SerializeToString())
+    if reason:
+        check(refusal, reason, "text")
     else:
         assert refusal is None
 

@@ -43,7 +43,18 @@ from kokuban_server.wire.rules import RULES
 from kokuban_server.wire.server import UnruledMethodError
 from kokuban_server.wire.services import BoardService
 from kokuban_server.wire.usage import PrincipalLimits, Usages
-from tests.wire.calls import HeldStore, acquire_request, commit_request, increment, put, refusal_of, refused, until
+from tests.core.obfuscations import ORDERS_EN, hidden
+from tests.wire.calls import (
+    HeldStore,
+    acquire_request,
+    commit_request,
+    increment,
+    of_source,
+    put,
+    refusal_of,
+    refused,
+    until,
+)
 from tests.wire.test_bad_input import BOARD, FULL, call, check
 
 if TYPE_CHECKING:
@@ -111,6 +122,9 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
     await supervisor.commit(put("e"))
     opened = await supervisor.open_session()
     lock = (await supervisor.grant(acquire_request(opened.session.id, "locked"))).lock
+    order = hidden("en", ORDERS_EN[0], "HTML comment")
+    with refused("CONTENT_QUARANTINED") as held:
+        await supervisor.commit(put("page", order, provenance=of_source(uri="https://x.example")))
     asked: list[str] = []
     plain = Access.open_under
 
@@ -127,9 +141,11 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
             at_home(message, opened.epoch)
         if hasattr(message, "lock_id"):
             message.lock_id = lock.id
-        if method == "ListSessions":
+        if method in {"ListSessions", "ListQuarantine"}:
             message.ClearField("page_token")
             message.ClearField("page_size")
+        if method == "ReviewQuarantine":
+            message.ids[0] = held[0].facts["quarantine_id"]
         refusal = await call(supervisor, f"/{service}/{method}", message.SerializeToString())
         assert bool(asked) == (rule.verb is not None or rule.finds), (name, refusal)
 

@@ -115,7 +115,15 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
             trust=trust_pb2.TRUST_LEVEL_USER,
             reason="try",
         ),
+        "TrustService.ListQuarantine": trust_service_pb2.ListQuarantineRequest(board=board),
+        "TrustService.ReviewQuarantine": trust_service_pb2.ReviewQuarantineRequest(
+            board=board,
+            ids=[f"{'0' * 15}-{'0' * 32}"],
+            decision=trust_service_pb2.QUARANTINE_DECISION_REJECT,
+            reason="try",
+        ),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
+        "TrustService.RedactText": trust_service_pb2.RedactTextRequest(board=board, text="try"),
     }
 
 

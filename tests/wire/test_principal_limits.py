@@ -39,6 +39,7 @@ LIMITED = {
     "AdminService.CreateBoard",
     "AdminService.SetPolicy",
     "TrustService.Endorse",
+    "TrustService.ReviewQuarantine",
 }
 """What counts as a write. Releases, ends of sessions and renewals do not: they make room, or must not be late."""
 

@@ -43,6 +43,7 @@ from tests.wire.calls import (
 )
 
 if TYPE_CHECKING:
+    from kokuban_server.core.redaction.masking import Redaction, Wish
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
     from tests.wire.conftest import Running, Started
@@ -82,6 +83,9 @@ class Judging:
         if self.fault is not None:
             raise self.fault
         return await self.plain.screen(text, source)
+
+    async def redact(self, text: str, wish: Wish) -> Redaction:
+        return await self.plain.redact(text, wish)
 
     async def close(self) -> None:
         await self.plain.close()
@@ -342,7 +346,7 @@ async def test_a_flood_is_found_by_its_source_and_rejected_at_once(running: Runn
     await held_back(running.as_agent("writer-2"), outside("other"))
     bad = await chief(running).quarantine(uri="https://bad.example")
     assert len(bad) == 5
-    assert [item.agent for item in await chief(running).quarantine(agent="writer-2")] == ["writer-2"]
+    assert [item.agent for item in await chief(running).quarantine(sent_by="writer-2")] == ["writer-2"]
     results = await chief(running).review(*[item.id for item in bad], release=False)
     assert {result.state for result in results} == {REJECTED}
     assert [item.agent for item in await chief(running).quarantine()] == ["writer-2"]
@@ -421,7 +425,7 @@ async def test_a_bad_review_is_refused_by_name(running: Running, field: str, req
     ("field", "request_of"),
     [
         ("state", {"state": 9}),
-        ("agent", {"agent": "a b"}),
+        ("sent_by", {"sent_by": "a b"}),
         ("uri", {"uri": "x" * 2049}),
         ("page_size", {"page_size": 101}),
     ],

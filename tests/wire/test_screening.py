@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.redaction.masking import Redaction, Wish
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
     from tests.wire.conftest import Running, ServerProcess, Started
@@ -114,6 +115,11 @@ class Held:
         self.asked = 0
 
     async def screen(self, text: str, source: Source) -> Screening:
+        self.asked += 1
+        await self.open.wait()
+        raise ScreenerError(text)
+
+    async def redact(self, text: str, wish: Wish) -> Redaction:
         self.asked += 1
         await self.open.wait()
         raise ScreenerError(text)

@@ -383,9 +383,14 @@ def time(message: timestamp_pb2.Timestamp) -> datetime:
 def content(message: entry_pb2.Value) -> types.Content | None:
     """Give a value's content, or None if it has no form that this library knows."""
     if message.WhichOneof("form") == "external":
-        inner = _plain(message.external)
-        return None if inner is None else labels.external(message.external, inner)
+        return external_content(message.external)
     return _plain(message)
+
+
+def external_content(message: entry_pb2.ExternalValue) -> types.External | None:
+    """Give a value that came from outside, or None if it has no form that this library knows."""
+    inner = _plain(message)
+    return None if inner is None else labels.external(message, inner)
 
 
 def _plain(message: entry_pb2.Value | entry_pb2.ExternalValue) -> types.PlainContent | None:

@@ -97,6 +97,8 @@ def label(message: entry_pb2.Label) -> types.Label:
         message.tracked,
         message.extends_previous,
         message.endorsed_by,
+        message.screened_by,
+        message.suspicious,
     )
 
 

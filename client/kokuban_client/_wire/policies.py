@@ -9,6 +9,7 @@ from google.protobuf import json_format
 
 from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import policy_pb2 as pb
+from kokuban.v1 import trust_pb2
 from kokuban_client import types
 from kokuban_client._wire import duration, time
 from kokuban_client._wire.labels import trust_level, trust_number
@@ -29,6 +30,11 @@ _TAINTS = {
     types.TaintMode.TRACK: pb.TAINT_MODE_TRACK,
     types.TaintMode.ENFORCE: pb.TAINT_MODE_ENFORCE,
 }
+_PROFILES: dict[types.ScreeningProfile, trust_pb2.ScreeningProfile.ValueType] = {
+    types.ScreeningProfile.FULL: trust_pb2.SCREENING_PROFILE_FULL,
+    types.ScreeningProfile.OFF: trust_pb2.SCREENING_PROFILE_OFF,
+}
+_PROFILE_OF = {message: profile for profile, message in _PROFILES.items()}
 _TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
 _VERBS = {types.Verb.READ: pb.VERB_READ, types.Verb.WRITE: pb.VERB_WRITE, types.Verb.LOCK: pb.VERB_LOCK}
 _DECISION_OF = {
@@ -108,7 +114,13 @@ def policy_message(policy: types.Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_rule_message, policy.rules))
     if policy.administrators is not None:
         message.administrators.CopyFrom(_subjects_message(policy.administrators))
-    message.tools.extend(pb.ToolRule(name=name, trust=trust_number(trust)) for name, trust in policy.tools.items())
+    unknown = policy.tool_screening.keys() - policy.tools.keys()
+    if unknown:
+        raise ValueError(f"tool_screening: {min(unknown)!r} is not one of the tools")
+    for name, trust in policy.tools.items():
+        tool = message.tools.add(name=name, trust=trust_number(trust))
+        if name in policy.tool_screening:
+            tool.screening = _PROFILES[types.ScreeningProfile(policy.tool_screening[name])]
     return message
 
 
@@ -125,6 +137,8 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         message.read_floor = trust_number(rule.read_floor)
     if rule.taint_mode is not None:
         message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
+    if rule.screening is not None:
+        message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
     for field, subjects in (
         (message.readers, rule.readers),
         (message.writers, rule.writers),
@@ -151,7 +165,8 @@ def policy(message: pb.Policy) -> types.Policy:
     """Give a policy."""
     administrators = tuple(message.administrators.subjects) if message.HasField("administrators") else None
     tools = {tool.name: trust_level(tool.trust) for tool in message.tools}
-    return types.Policy(tuple(map(_rule, message.rules)), administrators, tools)
+    screening = {tool.name: _PROFILE_OF[tool.screening] for tool in message.tools if tool.screening in _PROFILE_OF}
+    return types.Policy(tuple(map(_rule, message.rules)), administrators, tools, screening)
 
 
 def _rule(message: pb.RegionRule) -> types.RegionRule:
@@ -169,6 +184,7 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         trust_level(message.read_floor) if message.read_floor else None,
         _TAINT_OF.get(message.taint_mode),
         message.allows_lowering if has("allows_lowering") else None,
+        _PROFILE_OF.get(message.screening),
     )
 
 

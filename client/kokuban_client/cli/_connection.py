@@ -31,6 +31,7 @@ EXIT_CODES = {
     "audit log broken": 9,
     "text is data": 10,
     "text for quarantine": 11,
+    "text has secrets": 12,
 }
 
 

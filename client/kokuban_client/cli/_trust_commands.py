@@ -13,7 +13,7 @@ from kokuban_client.cli._options import LEVELS, SOURCE_KINDS, fence_option, fenc
 
 @click.group()
 def trust() -> None:
-    """Say how far an entry is trusted; see what a text would do to an agent that takes it for instructions."""
+    """Say how far an entry is trusted; see what is in a text: orders to agents, secrets, personal data."""
 
 
 @trust.command()
@@ -40,6 +40,59 @@ def endorse(
     click.echo(dump({"revision": str(made)}) if connection.as_json else str(made))
 
 
+@trust.group()
+def quarantine() -> None:
+    """Review what screening held back. For supervisors and operators."""
+
+
+@quarantine.command("ls")
+@click.option("--state", type=click.Choice(("waiting", "released", "rejected")), default="waiting", show_default=True)
+@click.option("--by", default="", metavar="AGENT", help="Only those that this agent sent.")
+@click.option("--uri", default="", help="Only those whose source has this URI.")
+@click.option("--texts", is_flag=True, help="Also what they would write. For people to look at.")
+@connected
+def quarantine_ls(connection: Connection, *, state: str, by: str, uri: str, texts: bool) -> None:
+    """List commits in quarantine, the oldest first."""
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - `--help` does not need it
+
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        for one in board.quarantine(state=state, agent=by, uri=uri, show_texts=texts):
+            lines = [printing.quarantined_json(one)] if connection.as_json else printing.quarantined_lines(one)
+            click.echo("\n".join(lines))
+
+
+@quarantine.command()
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why, for those who answer for it.")
+@connected
+def release(connection: Connection, *, ids: tuple[str, ...], reason: str) -> None:
+    """Commit what was held back, as data. Exit code 1 if one of them could not be."""
+    _review(connection, ids, reason, release=True)
+
+
+@quarantine.command()
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why, for those who answer for it.")
+@connected
+def reject(connection: Connection, *, ids: tuple[str, ...], reason: str) -> None:
+    """Remove the content of what was held back. Exit code 1 if one of them could not be."""
+    _review(connection, ids, reason, release=False)
+
+
+def _review(connection: Connection, ids: tuple[str, ...], reason: str, *, release: bool) -> None:
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - as above
+    from kokuban_client.types import QuarantineState  # noqa: PLC0415 - as above
+
+    wanted = QuarantineState.RELEASED if release else QuarantineState.REJECTED
+    with connection.client() as client:
+        results = client.board(connection.board_id).review_quarantine(ids, release=release, reason=reason)
+    for one in results:
+        click.echo(printing.review_json(one) if connection.as_json else printing.review_line(one))
+    if any(one.state is not wanted for one in results):
+        click.get_current_context().exit(1)
+
+
 @trust.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--source", type=click.Choice(SOURCE_KINDS), help="Where the text comes from.")
@@ -57,11 +110,7 @@ def screen(connection: Connection, *, file: Path, source: str | None, uri: str, 
 
     if uri and source is None:
         raise click.UsageError("--uri goes with --source")
-    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise click.UsageError("what is screened is text in UTF-8, and this is not") from None
+    text = _read(file)
     kind = None if source is None else SourceKind(source)
     with connection.client() as client:
         board = client.board(connection.board_id)
@@ -70,3 +119,32 @@ def screen(connection: Connection, *, file: Path, source: str | None, uri: str, 
     if found.verdict is not ScreeningVerdict.ADMIT:
         is_data = found.verdict is ScreeningVerdict.ADMIT_AS_DATA
         click.get_current_context().exit(EXIT_CODES["text is data" if is_data else "text for quarantine"])
+
+
+@trust.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--json-text", is_flag=True, help="It is JSON, and stays so.")
+@click.option("--addresses", is_flag=True, help="Addresses of networks are personal data too.")
+@connected
+def redact(connection: Connection, *, file: Path, json_text: bool, addresses: bool) -> None:
+    """Say what secrets and personal data FILE holds, or what is piped in for -, and show it without them. Nothing is kept.
+
+    Exit code 0: nothing was found; 12: something was. That nothing is found does not mean that nothing is there.
+    """
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - `--help` does not need it
+
+    text = _read(file)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        found = board.redact_text(text, is_json=json_text, network_addresses=addresses)
+    click.echo(printing.redaction_json(found) if connection.as_json else "\n".join(printing.redaction_lines(found)))
+    if found.finding_count:
+        click.get_current_context().exit(EXIT_CODES["text has secrets"])
+
+
+def _read(file: Path) -> str:
+    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("what is looked at is text in UTF-8, and this is not") from None

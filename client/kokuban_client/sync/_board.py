@@ -59,7 +59,11 @@ from kokuban_client.types import (
     Policy,
     PolicyVersion,
     Presence,
+    QuarantinedCommit,
+    QuarantineState,
     Queued,
+    Redaction,
+    Review,
     Revision,
     Screening,
     SessionState,
@@ -903,6 +907,47 @@ class Board:
         self._calls.tokens.wrote(self._board, made, answer.token)
         return made
 
+    def quarantine(
+        self,
+        *,
+        state: QuarantineState | str = QuarantineState.WAITING,
+        agent: str = "",
+        uri: str = "",
+        show_texts: bool = False,
+        timeout_s: float | None = None,
+    ) -> tuple[QuarantinedCommit, ...]:
+        """Give the commits in quarantine, the oldest first, of an agent or a source's URI where that is given.
+
+        For supervisors, operators and the system. `timeout_s` is for each page.
+        """
+        found: list[QuarantinedCommit] = []
+        page_token = ""
+        while True:
+            request = trust_wire.quarantine_request(
+                self._board,
+                state=QuarantineState(state),
+                agent=agent,
+                uri=uri,
+                show_texts=show_texts,
+                page_token=page_token,
+            )
+            answer = self._calls.call(lambda link: link.trust.ListQuarantine, request, timeout_s=timeout_s)
+            found += map(trust_wire.quarantined, answer.commits)
+            page_token = answer.next_page_token
+            if not page_token:
+                return tuple(found)
+
+    def review_quarantine(
+        self, ids: Iterable[str], *, release: bool, reason: str, timeout_s: float | None = None
+    ) -> tuple[Review, ...]:
+        """Release or reject up to 100 commits in quarantine, each judged alone. Asking again is safe.
+
+        What is released is committed then, trusted no more than it would have been; preconditions and fences are judged again.
+        """
+        request = trust_wire.review_request(self._board, ids, release=release, reason=reason)
+        answer = self._calls.call(lambda link: link.trust.ReviewQuarantine, request, timeout_s=timeout_s)
+        return tuple(map(trust_wire.review, answer.results))
+
     def screen_text(
         self,
         text: str,
@@ -919,6 +964,22 @@ class Board:
         request = trust_wire.screen_request(self._board, text, source, uri, show_views=show_views)
         answer = self._calls.call(lambda link: link.trust.ScreenText, request, timeout_s=timeout_s)
         return trust_wire.screening(answer)
+
+    def redact_text(
+        self,
+        text: str,
+        *,
+        is_json: bool = False,
+        network_addresses: bool = False,
+        timeout_s: float | None = None,
+    ) -> Redaction:
+        """Say what secrets and personal data a text holds, and give it with those masked. A dry run: nothing is kept.
+
+        A text that is JSON stays so. That nothing is found does not mean that nothing is there.
+        """
+        request = trust_wire.redact_request(self._board, text, is_json=is_json, network_addresses=network_addresses)
+        answer = self._calls.call(lambda link: link.trust.RedactText, request, timeout_s=timeout_s)
+        return trust_wire.redaction(answer)
 
     def locks(self, region: str, path: str = "", *, timeout_s: float | None = None) -> LockListing:
         """Say who holds and who waits for what at, above and below a path; `timeout_s` is for each page."""

@@ -150,6 +150,17 @@ SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 16
 """Texts that wait to be screened by one server, and of them one agent's."""
 SCREENING_S_MAX: Final = 30.0
 
+# Redaction.
+REDACTED_DEPTH_MAX: Final = 3
+"""Encodings within encodings."""
+REDACTED_TIMES_MAX: Final = 16
+REDACTED_CHARACTERS_MIN: Final = 64 * 1024
+"""Of all readings of one text together: so many times its own characters, and so many besides."""
+REDACTED_FINDINGS_SHOWN_ENTRIES_MAX: Final = 64
+"""Of what was found; masked is all of it."""
+REDACTED_REPEATED_ENTRIES_MAX: Final = 32
+"""Secrets told by the words around them that are looked for again where no words tell them."""
+
 # Messages and calls.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 STATUS_METADATA_VALUE_BYTES_MAX: Final = 1024

@@ -350,11 +350,12 @@ def _value(message: entry_pb2.Value, field: str) -> Value:
             {"limit": str(limits.VALUE_BYTES_MAX), "actual": str(size)},
         )
     if form == "json":
-        _json(message.json, f"{field}.json")
+        parse_json(message.json, f"{field}.json")
     return value
 
 
-def _json(text: str, field: str) -> json_values.Json:
+def parse_json(text: str, field: str) -> json_values.Json:
+    """Give what a JSON text says; refuse one that is none."""
     try:
         return json_values.parse(text)
     except json_values.TooDeepError:
@@ -418,7 +419,7 @@ def _items(texts: Sequence[str], field: str) -> tuple[json_values.Json, ...]:
         raise InvalidRequest("FIELD_REQUIRED", field, "at least one item")
     if len(texts) > limits.LIST_ITEMS_MAX:
         raise too_many(field, limits.LIST_ITEMS_MAX, len(texts))
-    return tuple([_json(text, f"{field}[{index}]") for index, text in enumerate(texts)])
+    return tuple([parse_json(text, f"{field}[{index}]") for index, text in enumerate(texts)])
 
 
 def _append_to_list(message: commit_pb2.AppendToList) -> AppendToList:
@@ -435,7 +436,7 @@ def _merge_patch(message: commit_pb2.MergePatch) -> MergePatch:
         raise InvalidRequest("PRECONDITION_INVALID", "precondition", "a merge patch does not commute: it needs at")
     if not message.patch:
         raise InvalidRequest("FIELD_REQUIRED", "patch", "a JSON merge patch")
-    return MergePatch(precondition, _json(message.patch, "patch"))
+    return MergePatch(precondition, parse_json(message.patch, "patch"))
 
 
 _MUTATIONS: dict[str, Callable[..., Mutation]] = {

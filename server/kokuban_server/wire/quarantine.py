@@ -32,11 +32,11 @@ def list_request(message: pb.ListQuarantineRequest) -> tuple[str, QuarantineFilt
         state = QuarantineState(message.state or QuarantineState.WAITING)
     except ValueError:
         raise InvalidRequest("FIELD_INVALID", "state", "WAITING, RELEASED or REJECTED") from None
-    if message.agent and parse_agent(message.agent) is None:
-        raise InvalidRequest("FIELD_INVALID", "agent", "1 to 128 printable ASCII characters without spaces")
+    if message.sent_by and parse_agent(message.sent_by) is None:
+        raise InvalidRequest("FIELD_INVALID", "sent_by", "1 to 128 printable ASCII characters without spaces")
     uri = words(message.uri, "uri", limits.SOURCE_URI_BYTES_MAX, required=False)
     size = page_size(message.page_size, limits.QUARANTINE_PAGE_ENTRIES_MAX)
-    return board, QuarantineFilter(state, message.agent, uri), size, page_token(message.page_token)
+    return board, QuarantineFilter(state, message.sent_by, uri), size, page_token(message.page_token)
 
 
 def review_request(message: pb.ReviewQuarantineRequest) -> tuple[str, list[str], bool, str]:

@@ -60,6 +60,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.TrustService.ListQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ReviewQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ScreenText": Rule(),
+    "kokuban.v1.TrustService.RedactText": Rule(),
 }
 """A method without a row here does not start. The use cases keep to the rules; tests/wire/test_credentials.py holds every
 method of the API against its row."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
+from kokuban_server.core.redaction.terms import Kind
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.screening import Verdict
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from kokuban_server.app.quarantine_review import QuarantineReview
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.redaction.masking import Place
 
 _VERDICTS = {
     Verdict.ADMIT: pb.SCREENING_VERDICT_ADMIT,
     Verdict.ADMIT_AS_DATA: pb.SCREENING_VERDICT_ADMIT_AS_DATA,
     Verdict.QUARANTINE: pb.SCREENING_VERDICT_QUARANTINE,
 }
+_REDACTED = {Kind.SECRET: pb.REDACTION_KIND_SECRET, Kind.PERSONAL: pb.REDACTION_KIND_PERSONAL}
+_REDACTED = {Kind.SECRET: pb.REDACTION_KIND_SECRET, Kind.PERSONAL: pb.REDACTION_KIND_PERSONAL}
 
 
 class TrustService:
@@ -53,6 +57,7 @@ class TrustService:
             "ListQuarantine": UnaryMethod(self.list_quarantine),
             "ReviewQuarantine": UnaryMethod(self.review_quarantine, writes=True),
             "ScreenText": UnaryMethod(self.screen_text),
+            "RedactText": UnaryMethod(self.redact_text),
         }
 
     async def endorse(self, raw: bytes, call: Call) -> bytes:
@@ -102,6 +107,29 @@ class TrustService:
             token=encode_token(self._epoch, board.revision),
         ).SerializeToString()
 
+    async def redact_text(self, raw: bytes, call: Call) -> bytes:
+        """Say what is secret or personal in a text, and give the text without it."""
+        message = parse_message(pb.RedactTextRequest, raw)
+        board_id, text = parse_board(message.board), _text(message.text)
+        if message.json:
+            decode.parse_json(text, "text")
+        board, redaction = await self._screenings.redact(
+            call.principal,
+            board_id,
+            text,
+            call.deadline,
+            is_json=message.json,
+            addresses=message.network_addresses,
+        )
+        return pb.RedactTextResponse(
+            findings=map(_place, redaction.places),
+            finding_count=redaction.total,
+            redacted_text=redaction.text,
+            incomplete=not redaction.is_whole,
+            rule_set=redaction.version,
+            token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
 
 def _text(text: str) -> str:
     most, size = limits.SCREENED_TEXT_BYTES_MAX, len(text.encode())
@@ -109,3 +137,12 @@ def _text(text: str) -> str:
         facts = {"limit": str(most), "actual": str(size)}
         raise InvalidRequest("VALUE_TOO_LARGE", "text", f"at most {most} bytes, this has {size}", facts)
     return text
+
+
+def _place(place: Place) -> pb.RedactionFinding:
+    return pb.RedactionFinding(
+        type=place.type,
+        kind=_REDACTED[place.kind],
+        view=place.reading,
+        span=pb.TextSpan(start=place.start, end=place.end),
+    )

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.screening.frames import (
     LENGTH,
+    answer,
     decode_answer,
-    decode_question,
-    encode_answer,
+    decode_redaction,
     encode_question,
+    encode_wish,
 )
 from kokuban_server.core import limits
+from kokuban_server.core.redaction.masking import Wish, redact
+from kokuban_server.core.redaction.terms import Handling, Terms
 from kokuban_server.core.screening.screening import Verdict, screen
 from kokuban_server.core.trust import Source, SourceKind
 from kokuban_server.ports.screener import ScreenerError
@@ -60,9 +63,29 @@ async def test_the_process_judges_as_the_core_does(screener: ProcessScreener) ->
 
 @given(st.text(st.characters(codec=None)), st.sampled_from(SourceKind))
 def test_what_goes_to_the_process_and_back_arrives_as_it_was(text: str, kind: SourceKind) -> None:
-    assert decode_question(encode_question(text, Source(kind, text))[LENGTH.size :]) == (text, Source(kind, text))
-    judged = screen(f"{ORDER}{text}", Source(kind, text))
-    assert decode_answer(encode_answer(judged)[LENGTH.size :]) == judged
+    question = encode_question(f"{ORDER}{text}", Source(kind, text))
+    assert decode_answer(answer(question[LENGTH.size :])[LENGTH.size :]) == screen(f"{ORDER}{text}", Source(kind, text))
+
+
+WISHES = st.builds(
+    Wish,
+    st.builds(Terms, st.sampled_from(Handling), st.sampled_from(Handling)),
+    st.binary(max_size=64),
+    is_json=st.booleans(),
+    addresses=st.booleans(),
+)
+
+
+@given(st.text(st.characters(codec=None)), WISHES)
+def test_what_is_to_be_redacted_goes_and_comes_back_alike(text: str, wish: Wish) -> None:
+    text = f"login root@db1.example at 10.1.2.3, password: Zx9!kLmQ7w; {text}"
+    assert decode_redaction(answer(encode_wish(text, wish)[LENGTH.size :])[LENGTH.size :]) == redact(text, wish)
+
+
+async def test_the_process_redacts_as_the_core_does(screener: ProcessScreener) -> None:
+    wish = Wish(Terms(), b"key")
+    for text in ("", "plain", "password: Zx9!kLmQ7w", "\ud800 密码是 Zx9!kLmQ7w", "x" * limits.SCREENED_TEXT_BYTES_MAX):
+        assert await screener.redact(text, wish) == redact(text, wish)
 
 
 async def test_one_that_was_killed_is_replaced(screener: ProcessScreener) -> None:

@@ -341,8 +341,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `mutations[0]`, `rule` = `override.en`.
     """
     ERROR_REASON_CONTENT_REFUSED: _ErrorReason.ValueType  # 80
-    """FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full, or a reviewer has
-    rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+    """FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full (1,000 commits or
+    16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
     """
     ERROR_REASON_SCREENING_UNAVAILABLE: _ErrorReason.ValueType  # 81
     """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
@@ -674,8 +674,8 @@ gets the same answer, and once it was released the commit's. Metadata: field, qu
 `mutations[0]`, `rule` = `override.en`.
 """
 ERROR_REASON_CONTENT_REFUSED: ErrorReason.ValueType  # 80
-"""FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full, or a reviewer has
-rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+"""FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full (1,000 commits or
+16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
 """
 ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
 """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was

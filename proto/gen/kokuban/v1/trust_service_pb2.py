@@ -29,21 +29,23 @@ from kokuban.v1 import lock_pb2 as kokuban_dot_v1_dot_lock__pb2
 from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/trust_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/entry.proto\x1a\x1dkokuban/v1/error_reason.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xd2\x01\n\x0e\x45ndorseRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12 \n\x02\x61t\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12%\n\x05trust\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\"Z\n\x0f\x45ndorseResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"\xa1\x03\n\x11QuarantinedCommit\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04keys\x18\x05 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12*\n\x06source\x18\x06 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12.\n\x08\x66indings\x18\x07 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12\x10\n\x08rule_set\x18\x08 \x01(\t\x12*\n\x05state\x18\t \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12\x10\n\x08reviewer\x18\n \x01(\t\x12\x15\n\rreview_reason\x18\x0b \x01(\t\x12(\n\x05texts\x18\x0c \x03(\x0b\x32\x19.kokuban.v1.ExternalValue\"\xa9\x01\n\x15ListQuarantineRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x12\n\nshow_texts\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"p\n\x16ListQuarantineResponse\x12.\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1d.kokuban.v1.QuarantinedCommit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"w\n\x17ReviewQuarantineRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0e\x32\x1e.kokuban.v1.QuarantineDecision\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x98\x01\n\x0cReviewResult\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12(\n\x07refusal\x18\x03 \x01(\x0e\x32\x17.kokuban.v1.ErrorReason\x12&\n\x08revision\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.Revision\"T\n\x18ReviewQuarantineResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.kokuban.v1.ReviewResult\x12\r\n\x05token\x18\x02 \x01(\t\"p\n\x11ScreenTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12*\n\x06source\x18\x03 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12\x12\n\nshow_views\x18\x04 \x01(\x08\"&\n\x08TextSpan\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\"\x92\x01\n\x10ScreeningFinding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12-\n\x08severity\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.FindingSeverity\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\x12\x0f\n\x07\x65xcerpt\x18\x05 \x01(\t\"9\n\x08TextView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xb9\x01\n\x12ScreenTextResponse\x12-\n\x07verdict\x18\x01 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningVerdict\x12.\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12#\n\x05views\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.TextView\x12\x10\n\x08rule_set\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t*\x8f\x01\n\x0fQuarantineState\x12 \n\x1cQUARANTINE_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18QUARANTINE_STATE_WAITING\x10\x01\x12\x1d\n\x19QUARANTINE_STATE_RELEASED\x10\x02\x12\x1d\n\x19QUARANTINE_STATE_REJECTED\x10\x03*z\n\x12QuarantineDecision\x12#\n\x1fQUARANTINE_DECISION_UNSPECIFIED\x10\x00\x12\x1f\n\x1bQUARANTINE_DECISION_RELEASE\x10\x01\x12\x1e\n\x1aQUARANTINE_DECISION_REJECT\x10\x02*\x99\x01\n\x10ScreeningVerdict\x12!\n\x1dSCREENING_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17SCREENING_VERDICT_ADMIT\x10\x01\x12#\n\x1fSCREENING_VERDICT_ADMIT_AS_DATA\x10\x02\x12 \n\x1cSCREENING_VERDICT_QUARANTINE\x10\x03*\x8b\x01\n\x0f\x46indingSeverity\x12 \n\x1c\x46INDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46INDING_SEVERITY_NOTE\x10\x01\x12\x1f\n\x1b\x46INDING_SEVERITY_SUSPICIOUS\x10\x02\x12\x1a\n\x16\x46INDING_SEVERITY_GRAVE\x10\x03\x32\xd7\x02\n\x0cTrustService\x12\x42\n\x07\x45ndorse\x12\x1a.kokuban.v1.EndorseRequest\x1a\x1b.kokuban.v1.EndorseResponse\x12W\n\x0eListQuarantine\x12!.kokuban.v1.ListQuarantineRequest\x1a\".kokuban.v1.ListQuarantineResponse\x12]\n\x10ReviewQuarantine\x12#.kokuban.v1.ReviewQuarantineRequest\x1a$.kokuban.v1.ReviewQuarantineResponse\x12K\n\nScreenText\x12\x1d.kokuban.v1.ScreenTextRequest\x1a\x1e.kokuban.v1.ScreenTextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/trust_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/entry.proto\x1a\x1dkokuban/v1/error_reason.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xd2\x01\n\x0e\x45ndorseRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12 \n\x02\x61t\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12%\n\x05trust\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\"Z\n\x0f\x45ndorseResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"\xa1\x03\n\x11QuarantinedCommit\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04keys\x18\x05 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12*\n\x06source\x18\x06 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12.\n\x08\x66indings\x18\x07 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12\x10\n\x08rule_set\x18\x08 \x01(\t\x12*\n\x05state\x18\t \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12\x10\n\x08reviewer\x18\n \x01(\t\x12\x15\n\rreview_reason\x18\x0b \x01(\t\x12(\n\x05texts\x18\x0c \x03(\x0b\x32\x19.kokuban.v1.ExternalValue\"\xab\x01\n\x15ListQuarantineRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12\x0f\n\x07sent_by\x18\x03 \x01(\t\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x12\n\nshow_texts\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"p\n\x16ListQuarantineResponse\x12.\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1d.kokuban.v1.QuarantinedCommit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"w\n\x17ReviewQuarantineRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0e\x32\x1e.kokuban.v1.QuarantineDecision\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x98\x01\n\x0cReviewResult\x12\n\n\x02id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.QuarantineState\x12(\n\x07refusal\x18\x03 \x01(\x0e\x32\x17.kokuban.v1.ErrorReason\x12&\n\x08revision\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.Revision\"T\n\x18ReviewQuarantineResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.kokuban.v1.ReviewResult\x12\r\n\x05token\x18\x02 \x01(\t\"p\n\x11ScreenTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12*\n\x06source\x18\x03 \x01(\x0b\x32\x1a.kokuban.v1.DeclaredSource\x12\x12\n\nshow_views\x18\x04 \x01(\x08\"&\n\x08TextSpan\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\"\x92\x01\n\x10ScreeningFinding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12-\n\x08severity\x18\x02 \x01(\x0e\x32\x1b.kokuban.v1.FindingSeverity\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\x12\x0f\n\x07\x65xcerpt\x18\x05 \x01(\t\"9\n\x08TextView\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xb9\x01\n\x12ScreenTextResponse\x12-\n\x07verdict\x18\x01 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningVerdict\x12.\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1c.kokuban.v1.ScreeningFinding\x12#\n\x05views\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.TextView\x12\x10\n\x08rule_set\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\"Y\n\x11RedactTextRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04json\x18\x03 \x01(\x08\x12\x19\n\x11network_addresses\x18\x04 \x01(\x08\"{\n\x10RedactionFinding\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.kokuban.v1.RedactionKind\x12\x0c\n\x04view\x18\x03 \x01(\t\x12\"\n\x04span\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.TextSpan\"\xa7\x01\n\x12RedactTextResponse\x12.\n\x08\x66indings\x18\x01 \x03(\x0b\x32\x1c.kokuban.v1.RedactionFinding\x12\x15\n\rfinding_count\x18\x02 \x01(\x05\x12\x15\n\rredacted_text\x18\x03 \x01(\t\x12\x12\n\nincomplete\x18\x04 \x01(\x08\x12\x10\n\x08rule_set\x18\x05 \x01(\t\x12\r\n\x05token\x18\x06 \x01(\t*\x8f\x01\n\x0fQuarantineState\x12 \n\x1cQUARANTINE_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18QUARANTINE_STATE_WAITING\x10\x01\x12\x1d\n\x19QUARANTINE_STATE_RELEASED\x10\x02\x12\x1d\n\x19QUARANTINE_STATE_REJECTED\x10\x03*z\n\x12QuarantineDecision\x12#\n\x1fQUARANTINE_DECISION_UNSPECIFIED\x10\x00\x12\x1f\n\x1bQUARANTINE_DECISION_RELEASE\x10\x01\x12\x1e\n\x1aQUARANTINE_DECISION_REJECT\x10\x02*\x99\x01\n\x10ScreeningVerdict\x12!\n\x1dSCREENING_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17SCREENING_VERDICT_ADMIT\x10\x01\x12#\n\x1fSCREENING_VERDICT_ADMIT_AS_DATA\x10\x02\x12 \n\x1cSCREENING_VERDICT_QUARANTINE\x10\x03*\x8b\x01\n\x0f\x46indingSeverity\x12 \n\x1c\x46INDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46INDING_SEVERITY_NOTE\x10\x01\x12\x1f\n\x1b\x46INDING_SEVERITY_SUSPICIOUS\x10\x02\x12\x1a\n\x16\x46INDING_SEVERITY_GRAVE\x10\x03*g\n\rRedactionKind\x12\x1e\n\x1aREDACTION_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REDACTION_KIND_SECRET\x10\x01\x12\x1b\n\x17REDACTION_KIND_PERSONAL\x10\x02\x32\xa4\x03\n\x0cTrustService\x12\x42\n\x07\x45ndorse\x12\x1a.kokuban.v1.EndorseRequest\x1a\x1b.kokuban.v1.EndorseResponse\x12W\n\x0eListQuarantine\x12!.kokuban.v1.ListQuarantineRequest\x1a\".kokuban.v1.ListQuarantineResponse\x12]\n\x10ReviewQuarantine\x12#.kokuban.v1.ReviewQuarantineRequest\x1a$.kokuban.v1.ReviewQuarantineResponse\x12K\n\nScreenText\x12\x1d.kokuban.v1.ScreenTextRequest\x1a\x1e.kokuban.v1.ScreenTextResponse\x12K\n\nRedactText\x12\x1d.kokuban.v1.RedactTextRequest\x1a\x1e.kokuban.v1.RedactTextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.trust_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUARANTINESTATE']._serialized_start=2105
-  _globals['_QUARANTINESTATE']._serialized_end=2248
-  _globals['_QUARANTINEDECISION']._serialized_start=2250
-  _globals['_QUARANTINEDECISION']._serialized_end=2372
-  _globals['_SCREENINGVERDICT']._serialized_start=2375
-  _globals['_SCREENINGVERDICT']._serialized_end=2528
-  _globals['_FINDINGSEVERITY']._serialized_start=2531
-  _globals['_FINDINGSEVERITY']._serialized_end=2670
+  _globals['_QUARANTINESTATE']._serialized_start=2493
+  _globals['_QUARANTINESTATE']._serialized_end=2636
+  _globals['_QUARANTINEDECISION']._serialized_start=2638
+  _globals['_QUARANTINEDECISION']._serialized_end=2760
+  _globals['_SCREENINGVERDICT']._serialized_start=2763
+  _globals['_SCREENINGVERDICT']._serialized_end=2916
+  _globals['_FINDINGSEVERITY']._serialized_start=2919
+  _globals['_FINDINGSEVERITY']._serialized_end=3058
+  _globals['_REDACTIONKIND']._serialized_start=3060
+  _globals['_REDACTIONKIND']._serialized_end=3163
   _globals['_ENDORSEREQUEST']._serialized_start=182
   _globals['_ENDORSEREQUEST']._serialized_end=392
   _globals['_ENDORSERESPONSE']._serialized_start=394
@@ -51,25 +53,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUARANTINEDCOMMIT']._serialized_start=487
   _globals['_QUARANTINEDCOMMIT']._serialized_end=904
   _globals['_LISTQUARANTINEREQUEST']._serialized_start=907
-  _globals['_LISTQUARANTINEREQUEST']._serialized_end=1076
-  _globals['_LISTQUARANTINERESPONSE']._serialized_start=1078
-  _globals['_LISTQUARANTINERESPONSE']._serialized_end=1190
-  _globals['_REVIEWQUARANTINEREQUEST']._serialized_start=1192
-  _globals['_REVIEWQUARANTINEREQUEST']._serialized_end=1311
-  _globals['_REVIEWRESULT']._serialized_start=1314
-  _globals['_REVIEWRESULT']._serialized_end=1466
-  _globals['_REVIEWQUARANTINERESPONSE']._serialized_start=1468
-  _globals['_REVIEWQUARANTINERESPONSE']._serialized_end=1552
-  _globals['_SCREENTEXTREQUEST']._serialized_start=1554
-  _globals['_SCREENTEXTREQUEST']._serialized_end=1666
-  _globals['_TEXTSPAN']._serialized_start=1668
-  _globals['_TEXTSPAN']._serialized_end=1706
-  _globals['_SCREENINGFINDING']._serialized_start=1709
-  _globals['_SCREENINGFINDING']._serialized_end=1855
-  _globals['_TEXTVIEW']._serialized_start=1857
-  _globals['_TEXTVIEW']._serialized_end=1914
-  _globals['_SCREENTEXTRESPONSE']._serialized_start=1917
-  _globals['_SCREENTEXTRESPONSE']._serialized_end=2102
-  _globals['_TRUSTSERVICE']._serialized_start=2673
-  _globals['_TRUSTSERVICE']._serialized_end=3016
+  _globals['_LISTQUARANTINEREQUEST']._serialized_end=1078
+  _globals['_LISTQUARANTINERESPONSE']._serialized_start=1080
+  _globals['_LISTQUARANTINERESPONSE']._serialized_end=1192
+  _globals['_REVIEWQUARANTINEREQUEST']._serialized_start=1194
+  _globals['_REVIEWQUARANTINEREQUEST']._serialized_end=1313
+  _globals['_REVIEWRESULT']._serialized_start=1316
+  _globals['_REVIEWRESULT']._serialized_end=1468
+  _globals['_REVIEWQUARANTINERESPONSE']._serialized_start=1470
+  _globals['_REVIEWQUARANTINERESPONSE']._serialized_end=1554
+  _globals['_SCREENTEXTREQUEST']._serialized_start=1556
+  _globals['_SCREENTEXTREQUEST']._serialized_end=1668
+  _globals['_TEXTSPAN']._serialized_start=1670
+  _globals['_TEXTSPAN']._serialized_end=1708
+  _globals['_SCREENINGFINDING']._serialized_start=1711
+  _globals['_SCREENINGFINDING']._serialized_end=1857
+  _globals['_TEXTVIEW']._serialized_start=1859
+  _globals['_TEXTVIEW']._serialized_end=1916
+  _globals['_SCREENTEXTRESPONSE']._serialized_start=1919
+  _globals['_SCREENTEXTRESPONSE']._serialized_end=2104
+  _globals['_REDACTTEXTREQUEST']._serialized_start=2106
+  _globals['_REDACTTEXTREQUEST']._serialized_end=2195
+  _globals['_REDACTIONFINDING']._serialized_start=2197
+  _globals['_REDACTIONFINDING']._serialized_end=2320
+  _globals['_REDACTTEXTRESPONSE']._serialized_start=2323
+  _globals['_REDACTTEXTRESPONSE']._serialized_end=2490
+  _globals['_TRUSTSERVICE']._serialized_start=3166
+  _globals['_TRUSTSERVICE']._serialized_end=3586
 # @@protoc_insertion_point(module_scope)

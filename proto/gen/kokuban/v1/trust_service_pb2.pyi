@@ -132,6 +132,30 @@ FINDING_SEVERITY_GRAVE: FindingSeverity.ValueType  # 3
 """It is an order that was hidden or encoded, or several signs of one side by side: `QUARANTINE`."""
 Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
 
+class _RedactionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RedactionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RedactionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REDACTION_KIND_UNSPECIFIED: _RedactionKind.ValueType  # 0
+    """Never sent."""
+    REDACTION_KIND_SECRET: _RedactionKind.ValueType  # 1
+    """Whoever has it can do something: a key, a token, a password."""
+    REDACTION_KIND_PERSONAL: _RedactionKind.ValueType  # 2
+    """It says who somebody is, or how they are reached or paid."""
+
+class RedactionKind(_RedactionKind, metaclass=_RedactionKindEnumTypeWrapper):
+    """RedactionKind is what is at stake."""
+
+REDACTION_KIND_UNSPECIFIED: RedactionKind.ValueType  # 0
+"""Never sent."""
+REDACTION_KIND_SECRET: RedactionKind.ValueType  # 1
+"""Whoever has it can do something: a key, a token, a password."""
+REDACTION_KIND_PERSONAL: RedactionKind.ValueType  # 2
+"""It says who somebody is, or how they are reached or paid."""
+Global___RedactionKind: _TypeAlias = RedactionKind  # noqa: Y015
+
 @_typing.final
 class EndorseRequest(_message.Message):
     """EndorseRequest asks for more trust in an entry."""
@@ -304,7 +328,7 @@ class ListQuarantineRequest(_message.Message):
 
     BOARD_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
+    SENT_BY_FIELD_NUMBER: _builtins.int
     URI_FIELD_NUMBER: _builtins.int
     SHOW_TEXTS_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -313,8 +337,8 @@ class ListQuarantineRequest(_message.Message):
     """board is the board's id. Required."""
     state: Global___QuarantineState.ValueType
     """state narrows it down to those that are in it. Unspecified: those that wait."""
-    agent: _builtins.str
-    """agent narrows it down to those of an agent, if it is given."""
+    sent_by: _builtins.str
+    """sent_by narrows it down to those of an agent, if it is given."""
     uri: _builtins.str
     """uri narrows it down to those whose source has exactly this URI, if it is given."""
     show_texts: _builtins.bool
@@ -328,7 +352,7 @@ class ListQuarantineRequest(_message.Message):
         *,
         board: _builtins.str = ...,
         state: Global___QuarantineState.ValueType = ...,
-        agent: _builtins.str = ...,
+        sent_by: _builtins.str = ...,
         uri: _builtins.str = ...,
         show_texts: _builtins.bool = ...,
         page_size: _builtins.int = ...,
@@ -336,7 +360,7 @@ class ListQuarantineRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "board", b"board", "page_size", b"page_size", "page_token", b"page_token", "show_texts", b"show_texts", "state", b"state", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "page_size", b"page_size", "page_token", b"page_token", "sent_by", b"sent_by", "show_texts", b"show_texts", "state", b"state", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -653,3 +677,124 @@ class ScreenTextResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScreenTextResponse: _TypeAlias = ScreenTextResponse  # noqa: Y015
+
+@_typing.final
+class RedactTextRequest(_message.Message):
+    """RedactTextRequest asks about a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    JSON_FIELD_NUMBER: _builtins.int
+    NETWORK_ADDRESSES_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    text: _builtins.str
+    """text is the text. At most 524,288 bytes (512 KiB)."""
+    json: _builtins.bool
+    """json is whether the text is JSON. It then stays so: masked is within its strings, and a number of which anything is masked
+    becomes a string. Names of one object that would become the same are numbered: `~2` after the mask. `VALUE_NOT_JSON` or
+    `JSON_TOO_DEEP` if it is none.
+    """
+    network_addresses: _builtins.bool
+    """network_addresses asks for IPv4 addresses too, as personal data."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        text: _builtins.str = ...,
+        json: _builtins.bool = ...,
+        network_addresses: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "json", b"json", "network_addresses", b"network_addresses", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactTextRequest: _TypeAlias = RedactTextRequest  # noqa: Y015
+
+@_typing.final
+class RedactionFinding(_message.Message):
+    """RedactionFinding is one thing that was found. What it is, no answer says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    SPAN_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """type is what it is: `github-token`, `email`."""
+    kind: Global___RedactionKind.ValueType
+    """kind is what is at stake."""
+    view: _builtins.str
+    """view is how the text reads where it was found: `plain` is the text as it stands; others are named by how they were made, the
+    last step last: `base64+unescaped`.
+    """
+    @_builtins.property
+    def span(self) -> Global___TextSpan:
+        """span is where it stands in the text as it was sent. What is encoded stands where the whole of its code does."""
+
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        kind: Global___RedactionKind.ValueType = ...,
+        view: _builtins.str = ...,
+        span: Global___TextSpan | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["span", b"span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "span", b"span", "type", b"type", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactionFinding: _TypeAlias = RedactionFinding  # noqa: Y015
+
+@_typing.final
+class RedactTextResponse(_message.Message):
+    """RedactTextResponse is what was found, and the text without it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    FINDING_COUNT_FIELD_NUMBER: _builtins.int
+    REDACTED_TEXT_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
+    RULE_SET_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    finding_count: _builtins.int
+    """finding_count is how many there are in all. All of them are masked."""
+    redacted_text: _builtins.str
+    """redacted_text is the text with `[redacted:TYPE:DIGEST]` in the place of each finding, and nothing else changed. Equal values
+    have equal digests within one answer; those of two answers say nothing of each other. Masks are not masked again.
+    """
+    incomplete: _builtins.bool
+    """incomplete is whether the text is encoded deeper, or in more ways, than is looked at."""
+    rule_set: _builtins.str
+    """rule_set names the rules by which it was searched. In the same text under the same name the same is found."""
+    token: _builtins.str
+    """token names a state of the board's record, which says that there is the board."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___RedactionFinding]:
+        """findings are what was found, in the order in which they begin; at most 64. Those of different types may overlap."""
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___RedactionFinding] | None = ...,
+        finding_count: _builtins.int = ...,
+        redacted_text: _builtins.str = ...,
+        incomplete: _builtins.bool = ...,
+        rule_set: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding_count", b"finding_count", "findings", b"findings", "incomplete", b"incomplete", "redacted_text", b"redacted_text", "rule_set", b"rule_set", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactTextResponse: _TypeAlias = RedactTextResponse  # noqa: Y015

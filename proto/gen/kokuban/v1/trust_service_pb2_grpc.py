@@ -55,6 +55,11 @@ class TrustServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextResponse.FromString,
                 _registered_method=True)
+        self.RedactText = channel.unary_unary(
+                '/kokuban.v1.TrustService/RedactText',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
+                _registered_method=True)
 
 
 class TrustServiceServicer(object):
@@ -103,6 +108,23 @@ class TrustServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedactText(self, request, context):
+        """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
+        kept, and no write is redacted yet. Any member may ask.
+
+        Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
+        letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
+        forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
+        are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
+        cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
+        there.
+
+        The text waits in one queue with those of `ScreenText`, under the same limits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrustServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +147,11 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.ScreenText,
                     request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_trust__service__pb2.ScreenTextResponse.SerializeToString,
+            ),
+            'RedactText': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedactText,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -236,6 +263,33 @@ class TrustService(object):
             '/kokuban.v1.TrustService/ScreenText',
             kokuban_dot_v1_dot_trust__service__pb2.ScreenTextRequest.SerializeToString,
             kokuban_dot_v1_dot_trust__service__pb2.ScreenTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedactText(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/RedactText',
+            kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
             options,
             channel_credentials,
             insecure,

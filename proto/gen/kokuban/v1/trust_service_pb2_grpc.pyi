@@ -59,6 +59,19 @@ class TrustServiceStub:
     A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
     and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
     """
+    RedactText: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.RedactTextRequest, _trust_service_pb2.RedactTextResponse]
+    """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
+    kept, and no write is redacted yet. Any member may ask.
+
+    Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
+    letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
+    forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
+    are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
+    cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
+    there.
+
+    The text waits in one queue with those of `ScreenText`, under the same limits.
+    """
 
 @_typing.type_check_only
 class TrustServiceAsyncStub(TrustServiceStub):
@@ -90,6 +103,19 @@ class TrustServiceAsyncStub(TrustServiceStub):
 
     A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
     and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
+    """
+    RedactText: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.RedactTextRequest, _trust_service_pb2.RedactTextResponse]  # type: ignore[assignment]
+    """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
+    kept, and no write is redacted yet. Any member may ask.
+
+    Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
+    letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
+    forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
+    are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
+    cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
+    there.
+
+    The text waits in one queue with those of `ScreenText`, under the same limits.
     """
 
 class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -143,6 +169,25 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
 
         A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
         and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.
+        """
+
+    @_abc_1.abstractmethod
+    def RedactText(
+        self,
+        request: _trust_service_pb2.RedactTextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.RedactTextResponse, _abc.Awaitable[_trust_service_pb2.RedactTextResponse]]:
+        """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
+        kept, and no write is redacted yet. Any member may ask.
+
+        Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
+        letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
+        forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
+        are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
+        cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
+        there.
+
+        The text waits in one queue with those of `ScreenText`, under the same limits.
         """
 
 def add_TrustServiceServicer_to_server(servicer: TrustServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from kokuban_server.adapters.screening.frames import LENGTH, decode_answer, encode_question
+from kokuban_server.adapters.screening.frames import (
+    LENGTH,
+    decode_answer,
+    decode_redaction,
+    encode_question,
+    encode_wish,
+)
 from kokuban_server.core import limits
 from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:
+    from kokuban_server.core.redaction.masking import Redaction, Wish
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
 
@@ -32,13 +39,20 @@ class ProcessScreener:
 
     async def screen(self, text: str, source: Source) -> Screening:
         """Judge a text. Raises `ScreenerError`."""
+        return decode_answer(await self._ask(encode_question(text, source)))
+
+    async def redact(self, text: str, wish: Wish) -> Redaction:
+        """Redact a text. Raises `ScreenerError`."""
+        return decode_redaction(await self._ask(encode_wish(text, wish)))
+
+    async def _ask(self, question: bytes) -> bytes:
         async with self._turn:
             for _ in range(_ATTEMPTS_MAX):
                 worker = await self._running()
                 done = False
                 try:
                     async with asyncio.timeout(limits.SCREENING_S_MAX):
-                        answer = await _exchange(worker, encode_question(text, source))
+                        answer = await _exchange(worker, question)
                     done = True
                 except TimeoutError:
                     raise ScreenerError(f"no verdict within {limits.SCREENING_S_MAX:.0f} seconds") from None
@@ -48,7 +62,7 @@ class ProcessScreener:
                 finally:
                     if not done:  # what it would still say belongs to no question
                         await self._end()
-                return decode_answer(answer)
+                return answer
             raise ScreenerError("the process that screens ended over a text")
 
     async def close(self) -> None:

@@ -1,11 +1,10 @@
-"""The process that screens: answers each frame on its standard input with one on its output, until there are no more."""
+"""The process that works on texts: answers each frame on its standard input with one on its output, until there are no more."""
 
 from __future__ import annotations
 
 import sys
 
-from kokuban_server.adapters.screening.frames import LENGTH, decode_question, encode_answer
-from kokuban_server.core.screening.screening import screen
+from kokuban_server.adapters.screening.frames import LENGTH, answer
 
 
 def main() -> None:
@@ -13,7 +12,7 @@ def main() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
-        sink.write(encode_answer(screen(*decode_question(source.read(length)))))
+        sink.write(answer(source.read(length)))
         sink.flush()
 
 

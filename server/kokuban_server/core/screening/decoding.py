@@ -17,10 +17,15 @@ Part: TypeAlias = tuple[str, int, int]
 
 _CHARACTERS_MIN: Final = 8
 _TEXT_SHARE_MIN: Final = 0.9
+_WORD_MAX: Final = 16
 
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*")
 _BASE32 = re.compile(r"(?<![A-Z2-7])[A-Z2-7]{24,}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:(?:0x)?[0-9a-fA-F]{2}[ :,]{0,2}){12,}")
+SHORT_BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{11,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*")
+SHORT_BASE32: Final = re.compile(r"(?<![A-Z2-7])[A-Z2-7]{13,}")
+SHORT_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:(?:0x)?[0-9a-fA-F]{2}[ :,]{0,2}){8,}")
+"""Long enough for a number. An order has more words."""
 _NOT_HEX = re.compile(r"0x|[ :,]")
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -56,11 +61,12 @@ def as_text(raw: bytes) -> str | None:
     return text if printable >= len(text) * _TEXT_SHARE_MIN and good * 2 >= len(text) else None
 
 
-def base64_parts(text: str) -> Iterator[Part]:
+def base64_parts(text: str, runs: re.Pattern[str] = _BASE64) -> Iterator[Part]:
     """Give each text that stands in base64, and where."""
-    for match in _BASE64.finditer(text):
+    for match in runs.finditer(text):
         run = match.group()
-        for part in dict.fromkeys(("".join(run.split()), *run.split())):
+        lines = run.split()
+        for part in lines if len(lines) == 1 else dict.fromkeys(("".join(lines), *lines)):
             decoded = _base64(part)
             if decoded is not None:
                 yield decoded, match.start(), match.end()
@@ -68,17 +74,19 @@ def base64_parts(text: str) -> Iterator[Part]:
 
 
 def _base64(run: str) -> str | None:
+    if len(run) < _WORD_MAX and run[1:].islower() and run.isalpha():  # a word: such a code would hold no text
+        return None
     run = run.translate(_URL_SAFE)
     run = run[: len(run) - (len(run) % 4 == 1)]
     try:
-        return as_text(base64.b64decode(run + "=" * (-len(run) % 4)))
+        return as_text(binascii.a2b_base64(run + "=" * (-len(run) % 4)))
     except binascii.Error:
         return None
 
 
-def base32_parts(text: str) -> Iterator[Part]:
+def base32_parts(text: str, runs: re.Pattern[str] = _BASE32) -> Iterator[Part]:
     """Give each text that stands in base32, and where."""
-    for match in _BASE32.finditer(text):
+    for match in runs.finditer(text):
         run = match.group()
         for spare in range(3):  # lengths that no encoding has end in letters that do not belong to it
             part = run[: len(run) - spare]
@@ -91,17 +99,28 @@ def base32_parts(text: str) -> Iterator[Part]:
             break
 
 
-def hex_parts(text: str) -> Iterator[Part]:
+def hex_parts(text: str, runs: re.Pattern[str] = _HEX) -> Iterator[Part]:
     """Give each text that stands in hexadecimal digits, and where."""
-    for match in _HEX.finditer(text):
+    for match in runs.finditer(text):
         decoded = as_text(bytes.fromhex(_NOT_HEX.sub("", match.group())))
         if decoded is not None:
             yield decoded, match.start(), match.end()
 
 
+def escapes(text: str) -> Iterator[Part]:
+    """Give what each run of entities, percent signs or backslashes stands for, and where."""
+    for match in _ESCAPES.finditer(text):
+        yield _unescaped(match), match.start(), match.end()
+
+
+def is_quoted_printable(text: str) -> bool:
+    """Whether a sign of equality at the end of a line may say that the line goes on."""
+    return _QUOTED.search(text) is not None
+
+
 def unescape(text: str) -> str:
     """Give the text with entities, percent signs and backslashes undone, once."""
-    if _QUOTED.search(text):
+    if is_quoted_printable(text):
         text = _SOFT_BREAK.sub("", text)
     return _ESCAPES.sub(_unescaped, text)
 

@@ -44,6 +44,14 @@ class Pattern:
                 start, end = match.span(group)
                 yield match.group(group), start, end
 
+    def next_part(self, raw: bytes, start: int) -> tuple[int, int] | None:
+        """Give where in the bytes of a text, from there on, the first group that takes part in the next match matches."""
+        match = self._compiled.search(raw, start)
+        if match is None or match.lastindex is None:
+            return None
+        span: tuple[int, int] = match.span(match.lastindex)
+        return span
+
     def sub(self, replacement: str, text: str) -> str:
         """Give the text with each match replaced."""
         replaced: str = self._compiled.sub(replacement, text)

@@ -1,0 +1,1 @@
+"""Secrets and personal data in a text: found, and masked, before anything is kept."""

@@ -1,0 +1,174 @@
+"""What was found, masked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kokuban_server.core import limits
+from kokuban_server.core.redaction.rules import RANKS, RULES_VERSION
+from kokuban_server.core.redaction.search import find
+from kokuban_server.core.redaction.terms import Handling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kokuban_server.core.redaction.search import Finding
+    from kokuban_server.core.redaction.terms import Kind, Terms
+
+_DIGEST_BYTES: Final = 3
+_JSON_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?|[{}]')
+_NAMED = re.compile(r"\s*:")
+
+
+class Place(NamedTuple):
+    """What was found where, without what it is."""
+
+    type: str
+    kind: Kind
+    reading: str
+    start: int
+    end: int
+    """See `Finding`."""
+
+
+class Redaction(NamedTuple):
+    """What became of a text. Nothing that was masked can be learnt from it."""
+
+    text: str
+    """The text, with masks for what is masked and for what it was refused for."""
+    places: tuple[Place, ...]
+    """The first of what was found, in the order in which it begins; also of what is kept."""
+    total: int
+    """How much was found."""
+    kinds: frozenset[Kind]
+    """Of all that was found."""
+    is_refused: bool
+    """Something is of a kind that is refused."""
+    is_whole: bool
+    """No bound was reached: see `Found`."""
+    version: str
+
+
+class Wish(NamedTuple):
+    """How a text is to be redacted."""
+
+    terms: Terms
+    key: bytes
+    """What digests are made with, up to 64 bytes. See `keyed`."""
+    is_json: bool = False
+    """It is JSON, which has been parsed, and stays so."""
+    addresses: bool = False
+    """Addresses of networks are personal data too."""
+
+
+def redact(text: str, wish: Wish) -> Redaction:
+    """Find what is secret or personal in a text and do with it what is wished. Raises `NotSearchedError`."""
+    findings, is_whole = find(text, is_json=wish.is_json, addresses=wish.addresses)
+    masked = [finding for finding in findings if wish.terms.of(finding.kind) is not Handling.KEEP]
+    shown = findings[: limits.REDACTED_FINDINGS_SHOWN_ENTRIES_MAX]
+    kinds = frozenset(finding.kind for finding in findings)
+    return Redaction(
+        mask(text, masked, keyed(wish.key), is_json=wish.is_json),
+        tuple(Place(found.type, found.kind, found.reading, found.start, found.end) for found in shown),
+        len(findings),
+        kinds,
+        any(wish.terms.of(kind) is Handling.REFUSE for kind in kinds),
+        is_whole,
+        RULES_VERSION,
+    )
+
+
+def keyed(key: bytes) -> Callable[[str], str]:
+    """Give what makes a value's digest of 24 bits: equal values are told equal, and are not known without the key.
+
+    Whoever can have masks made under the same key can try values of which there are few, such as telephone numbers.
+    """
+
+    def digest(value: str) -> str:
+        return hashlib.blake2b(value.encode(), key=key, digest_size=_DIGEST_BYTES).hexdigest()
+
+    return digest
+
+
+def mask(text: str, findings: Iterable[Finding], digest: Callable[[str], str], *, is_json: bool = False) -> str:
+    """Give the text with a mask for each finding, or one for several that overlap; nothing else of it changes.
+
+    In JSON only what stands within strings is masked. A number of which something is masked becomes a string that is the mask.
+    """
+    masks = _masks(findings, digest)
+    if is_json:
+        masks = _within_tokens(text, masks)
+    return _replaced(text, 0, masks)
+
+
+def _masks(findings: Iterable[Finding], digest: Callable[[str], str]) -> list[tuple[int, int, str]]:
+    joined: list[tuple[int, int, Finding]] = []
+    for finding in sorted(findings, key=lambda finding: finding.start):
+        if not joined or finding.start >= joined[-1][1]:
+            joined.append((finding.start, finding.end, finding))
+            continue
+        start, end, other = joined[-1]
+        named = min(other, finding, key=lambda one: RANKS[one.type])
+        joined[-1] = start, max(end, finding.end), named
+    return [(start, end, f"[redacted:{named.type}:{digest(named.value)}]") for start, end, named in joined]
+
+
+def _within_tokens(source: str, masks: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Give the masks for the strings and numbers of a JSON text. None cuts an escape: a finding begins and ends beside it."""
+    found: list[tuple[int, int, str]] = []
+    names: list[dict[str, int]] = [{}]
+    place = 0
+    for token in _JSON_TOKENS.finditer(source) if masks else ():
+        start, end = token.span()
+        if source[start] == "{":
+            names.append({})
+        elif source[start] == "}":
+            names.pop()
+        else:
+            while place < len(masks) and masks[place][1] <= start:
+                place += 1
+            within = list(_within(source, start, end, masks, place))
+            if source[start] == '"' and _NAMED.match(source, end):
+                _keep_apart(source[start + 1 : end - 1], start + 1, within, names[-1])
+            found += within
+    return found
+
+
+def _within(
+    source: str, start: int, end: int, masks: list[tuple[int, int, str]], place: int
+) -> Iterator[tuple[int, int, str]]:
+    """Give what of the masks from a place on is within one string, or the first of them for all of a number."""
+    while place < len(masks) and masks[place][0] < end:
+        begin, finish, instead = masks[place]
+        if source[start] != '"':
+            yield start, end, f'"{instead}"'
+            return
+        begin, finish = max(begin, start + 1), min(finish, end - 1)
+        if begin < finish:
+            yield begin, finish, instead
+        place += 1
+
+
+def _keep_apart(name: str, start: int, within: list[tuple[int, int, str]], names: dict[str, int]) -> None:
+    """Number the mask of what would stand twice as a name in one object: the same value, written in two ways."""
+    first = told = _replaced(name, start, within)
+    number = names.setdefault(first, 0)
+    while within and number and told in names:
+        number += 1
+        begin, finish, instead = within[-1]
+        within[-1] = begin, finish, f"{instead.partition('~')[0]}~{number}"
+        told = _replaced(name, start, within)
+    names[first] = max(number, 1)  # the next is numbered from here: many in one object take no longer for each
+    names.setdefault(told, 1)
+
+
+def _replaced(text: str, start: int, masks: Iterable[tuple[int, int, str]]) -> str:
+    """Give a text that begins at a place, with what is masked of it replaced."""
+    pieces: list[str] = []
+    done = start
+    for begin, finish, instead in masks:
+        pieces += (text[done - start : begin - start], instead)
+        done = finish
+    return "".join(pieces) + text[done - start :]

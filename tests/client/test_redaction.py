@@ -1,0 +1,93 @@
+"""Redaction by the library and on the command line: places are told, and the text without what stood there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kokuban_client import RedactionKind, errors, sync
+from kokuban_client.cli import main
+from kokuban_client.cli._connection import EXIT_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import kokuban_client
+    from kokuban_client.testing import ServerProcess
+
+Answer = tuple[int, str, str]
+SECRET = "Zx9!kLmQ7w"  # noqa: S105 - made up
+
+
+@pytest.fixture
+def kokuban(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Answer]:
+    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
+        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
+    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
+    monkeypatch.setenv("KOKUBAN_AGENT", "me")
+
+    def run(*arguments: str) -> Answer:
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+async def test_a_secret_is_told_by_its_place_and_is_not_in_the_text_that_comes_back(
+    board: kokuban_client.Board,
+) -> None:
+    text = f"the password is {SECRET}; mail li@mail.example"
+    found = await board.redact_text(text)
+    password, mail = found.findings
+    assert (password.type, password.kind, text[slice(*password.span)]) == ("password", RedactionKind.SECRET, SECRET)
+    assert (mail.type, mail.kind) == ("email", RedactionKind.PERSONAL)
+    assert (found.finding_count, found.incomplete) == (2, False)
+    assert SECRET not in repr(found)
+    assert found.text.startswith("the password is [redacted:password:")
+
+
+async def test_what_is_said_to_be_json_and_is_none_is_refused(board: kokuban_client.Board) -> None:
+    assert json.loads((await board.redact_text('{"n": 13800138000}', is_json=True)).text)["n"].startswith("[redacted:")
+    with pytest.raises(errors.Refused) as caught:
+        await board.redact_text("{", is_json=True)
+    assert caught.value.reason == "VALUE_NOT_JSON"
+
+
+def test_the_client_for_threads_redacts_alike(server: ServerProcess) -> None:
+    with sync.connect(server.address, agent="me") as client:
+        found = client.board("main").redact_text("host 10.1.2.3", network_addresses=True)
+    assert [finding.type for finding in found.findings] == ["ip-address"]
+
+
+def test_the_exit_code_tells_whether_anything_was_found(kokuban: Callable[..., Answer], tmp_path: Path) -> None:
+    file = tmp_path / "note"
+    file.write_text("The build is green.", encoding="utf-8")
+    code, out, _ = kokuban("trust", "redact", str(file))
+    assert (code, out.splitlines()[-1]) == (0, "The build is green.")
+    file.write_text(f"密码是 {SECRET}\x1b[2J, db at 10.1.2.3", encoding="utf-8")
+    code, out, _ = kokuban("trust", "redact", str(file), "--addresses")
+    assert code == EXIT_CODES["text has secrets"] == 12
+    assert "secret  password  plain  4..14" in out
+    assert "personal  ip-address  plain  " in out
+    assert "\x1b" not in out
+    assert SECRET not in out
+
+
+def test_json_comes_back_as_json(kokuban: Callable[..., Answer], tmp_path: Path) -> None:
+    file = tmp_path / "note"
+    file.write_text(json.dumps({"password": SECRET, "n": 1}), encoding="utf-8")
+    code, out, _ = kokuban("trust", "redact", str(file), "--json-text", "--json")
+    told = json.loads(out)
+    assert code == EXIT_CODES["text has secrets"]
+    assert set(json.loads(told["text"])) == {"password", "n"}
+    assert told["findings"] == [{"type": "password", "kind": "secret", "view": "plain", "span": [14, 24]}]
+    file.write_text("{", encoding="utf-8")
+    assert kokuban("trust", "redact", str(file), "--json-text")[0] == EXIT_CODES["refused"]
+    file.write_bytes(b"\xff\xfe")
+    assert kokuban("trust", "redact", str(file))[0] == EXIT_CODES["usage"]
