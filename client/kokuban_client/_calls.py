@@ -13,6 +13,7 @@ from kokuban_client._ids import RequestIds
 from kokuban_client._lease import clock_s
 from kokuban_client._retry import Deadline, delay_s, leaves_doubt, may_repeat
 from kokuban_client._session import SessionTokens
+from kokuban_client._wire import conflicts as conflict_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import trust as trust_wire
 from kokuban_client.errors import (
@@ -71,6 +72,7 @@ class Link:
         self.admin = _wire.AdminServiceStub(self.channel)
         self.locks = lock_wire.LockServiceStub(self.channel)
         self.sessions = lock_wire.SessionServiceStub(self.channel)
+        self.conflicts = conflict_wire.ConflictServiceStub(self.channel)
         self.trust = trust_wire.TrustServiceStub(self.channel)
         self.reached = False
 
@@ -199,6 +201,13 @@ class Calls:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
         link = await self._reached(timeout_s, patient=patient)
         return link.board.Watch(request, metadata=self.metadata)
+
+    async def open_conflicts(
+        self, request: conflict_wire.WatchConflictsRequest, *, timeout_s: float, patient: bool
+    ) -> _channel.Stream:
+        """Open a stream of conflicts; raises Unavailable if no server is reached in time."""
+        link = await self._reached(timeout_s, patient=patient)
+        return link.conflicts.WatchConflicts(request, metadata=self.metadata)
 
     async def open_acquisition(
         self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool

@@ -144,6 +144,12 @@ class Settings(BaseSettings):
         le=3600,
         description="how often the ends of the audit chains that moved are anchored, in seconds",
     )
+    conflicts_max: int = Field(
+        default=limits.CONFLICTS_ENTRIES_MAX,
+        ge=1,
+        le=limits.CONFLICTS_ENTRIES_MAX,
+        description="conflicts kept of each board; the oldest go first",
+    )
     cache_bytes_max: int = Field(
         default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
     )

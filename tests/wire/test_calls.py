@@ -16,11 +16,13 @@ from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, error_r
 from kokuban_server.app.access import Access
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.recorded_calls import RecordedCommits
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.watches import Watches
@@ -458,7 +460,8 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     mirror, ids = LockMirror(store), RequestIds(time, b"key")
     commits = Commits(store, access, Heads(2**20), time, ids, LockGuards(mirror, access, time), mirror)
     reads, watches, gate = Reads(store, access, time), Watches(store, access, time), Gate(store, access, time)
-    service = BoardService(commits, reads, watches, gate, time, ids, store.epoch)
+    recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
+    service = BoardService(recorded, reads, watches, gate, time, ids, store.epoch)
     taken = 0
 
     async def endless() -> Any:  # noqa: ANN401 - any message, or any field of one

@@ -334,6 +334,17 @@ def time(message: timestamp_pb2.Timestamp) -> datetime:
     return message.ToDatetime(UTC)
 
 
+def instant(given: datetime | None) -> timestamp_pb2.Timestamp | None:
+    """Give an instant as it travels: in whole milliseconds. Raises ValueError for a time without a zone."""
+    if given is None:
+        return None
+    if given.tzinfo is None:
+        raise ValueError("a time needs a zone: it would mean another instant elsewhere")
+    message = timestamp_pb2.Timestamp()
+    message.FromMilliseconds(int(given.timestamp() * 1000))
+    return message
+
+
 def content(message: entry_pb2.Value) -> types.Content | None:
     """Give a value's content, or None if it has no form."""
     match message.WhichOneof("form"):

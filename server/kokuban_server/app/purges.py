@@ -89,6 +89,7 @@ _PARTS = (
             keys.QUEUE_GENERATION,
         ),
     ),
+    ("conflicts", (keys.CONFLICT, keys.CONFLICT_PLACE)),
 )
 """What a board consists of, by where it is counted."""
 

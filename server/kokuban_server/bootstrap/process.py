@@ -25,6 +25,8 @@ from kokuban_server.app.board_census import BoardCensus
 from kokuban_server.app.board_sizes import BoardSizes
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.conflict_reading import ConflictReading
+from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
@@ -35,6 +37,7 @@ from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
@@ -51,6 +54,7 @@ from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
+from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -112,6 +116,7 @@ class Server:
             interval_s=settings.upkeep_interval_s,
             request_id_window_ms=window_ms,
             store_history_ms=settings.store_history_s * 1000,
+            conflicts_max=settings.conflicts_max,
         )
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
@@ -121,6 +126,10 @@ class Server:
             self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
         commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
+        self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
+        recorded = RecordedCommits(commits, conflicts, self._mirror)
+        recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror)
+        conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
@@ -130,9 +139,10 @@ class Server:
         epoch = store.epoch
         self._wire = WireServer(
             {
-                "BoardService": BoardService(commits, reads, self._watches, gate, time, request_ids, epoch).methods,
+                "BoardService": BoardService(recorded, reads, self._watches, gate, time, request_ids, epoch).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
-                "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
+                "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "ConflictService": ConflictService(conflict_reading, epoch).methods,
                 "AdminService": {
                     **AdminService(administration).methods,
                     **BoardMethods(board_administration).methods,
@@ -170,6 +180,7 @@ class Server:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
             asyncio.create_task(self._audit.run(), name="audit"),
+            asyncio.create_task(self._conflicts.run(), name="conflicts"),
         ]
         if self._sizes is not None and self._census is not None:
             self._background += [
@@ -196,6 +207,7 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._screenings.close()
+        await self._conflicts.close()
         await self._audit.close()
         await self._lock_requests.close()
         await self._presence.end()

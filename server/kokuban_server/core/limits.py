@@ -111,6 +111,21 @@ AUDIT_EXAMINED_ENTRIES_MAX: Final = 10_000
 AUDIT_FAULTS_ENTRIES_MAX: Final = 100
 AUDIT_CHAINS_SHOWN_ENTRIES_MAX: Final = 1_000
 
+# The log of conflicts.
+CONFLICTS_ENTRIES_MAX: Final = 5_000
+"""Of one board; the oldest go first."""
+CONFLICT_AGE_MS_MAX: Final = 7 * 24 * 3_600 * 1_000
+CONFLICT_GIVEN_UP_MS: Final = 10 * 60 * 1_000
+"""After so long without a retry the loser is taken to have given up."""
+CONFLICTS_WAITING_ENTRIES_MAX: Final = 1_024
+"""Conflicts that wait to be written; what finds no room is only counted."""
+CONFLICTS_OF_PRINCIPAL_ENTRIES_MAX: Final = 128
+"""Of those, of one agent."""
+CONFLICT_BATCH_ENTRIES_MAX: Final = 64
+"""Conflicts that are written at once."""
+CONFLICT_SUMMARY_ENTRIES_DEFAULT: Final = 10
+CONFLICT_SUMMARY_ENTRIES_MAX: Final = 100
+
 # Screening.
 SCREENED_TEXT_BYTES_MAX: Final = VALUE_BYTES_MAX
 SCREENED_DEPTH_MAX: Final = 3

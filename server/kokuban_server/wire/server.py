@@ -10,7 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from kokuban.v1 import admin_service_pb2, board_service_pb2, lock_service_pb2, session_service_pb2, trust_service_pb2
+from kokuban.v1 import (
+    admin_service_pb2,
+    board_service_pb2,
+    conflict_service_pb2,
+    lock_service_pb2,
+    session_service_pb2,
+    trust_service_pb2,
+)
 from kokuban_server.core import limits
 from kokuban_server.wire.rpc import Calls, Method
 from kokuban_server.wire.rules import RULES
@@ -27,6 +34,7 @@ _SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
     board_service_pb2.DESCRIPTOR.services_by_name["BoardService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     lock_service_pb2.DESCRIPTOR.services_by_name["LockService"],
+    conflict_service_pb2.DESCRIPTOR.services_by_name["ConflictService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     trust_service_pb2.DESCRIPTOR.services_by_name["TrustService"],
 )

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.administration import Administration
-    from kokuban_server.app.commits import Commits
     from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
+    from kokuban_server.app.recorded_calls import RecordedCommits
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.watches import Watches
@@ -37,7 +37,7 @@ class BoardService:
 
     def __init__(
         self,
-        commits: Commits,
+        commits: RecordedCommits,
         reads: Reads,
         watches: Watches,
         gate: Gate,
