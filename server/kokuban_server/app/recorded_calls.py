@@ -6,9 +6,11 @@ in between.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.conflicts import Asker
+from kokuban_server.app.lock_asked import Queued
 from kokuban_server.core.commit import At, Delete, MergePatch, Put
 from kokuban_server.core.conflicts import Conflict, ConflictKind, Party
 from kokuban_server.core.locks import LockTarget
@@ -21,13 +23,14 @@ from kokuban_server.core.refusals import (
     Refusal,
     RevisionMismatch,
 )
+from kokuban_server.ports.tracing import TRACED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from kokuban_server.app.commits import CommitRequest, Commits, Committed
     from kokuban_server.app.conflicts import ConflictLog
-    from kokuban_server.app.lock_asked import Granted, LockRequest, Queued
+    from kokuban_server.app.lock_asked import Granted, LockRequest
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.lock_requests import LockRequests
     from kokuban_server.core.access import Principal
@@ -64,7 +67,7 @@ class RecordedCommits:
             picture = self._mirror.board(asker.prefix)
             place = _where_a_commit_lost(picture, request, refusal)
             if place is not None:
-                self._log.lost(asker, self._conflict(asker, picture, request, refusal, place))
+                self._log.lost(asker, _traced(self._conflict(asker, picture, request, refusal, place)))
             raise
         written_over = {
             key: mutation.precondition.number
@@ -121,8 +124,11 @@ class RecordedLocks:
     ) -> AsyncGenerator[Queued | Granted, None]:
         """Give where the request stands, and then its grant, as `LockRequests.acquire` does."""
         parts = self._requests.acquire(principal, request, deadline)
+        span, waiting = TRACED.get(), None
         try:
             async for part in parts:
+                if span is not None and waiting is None and isinstance(part, Queued):
+                    waiting = span.begin_wait(part.held_by[0].lock.traceparent if part.held_by else "")
                 yield part
         except (LockedByOther, Deadlock, LockWaitExpired) as refusal:
             self._lost(principal, request, refusal)
@@ -130,6 +136,8 @@ class RecordedLocks:
         else:
             self._won(principal, request)
         finally:
+            if waiting is not None:
+                waiting.end()
             await parts.aclose()
 
     async def claim(self, principal: Principal, request: LockRequest, deadline: float) -> Granted:
@@ -163,22 +171,34 @@ class RecordedLocks:
         )
         self._log.lost(
             asker,
-            Conflict(
-                id=self._log.id_of(ConflictKind.LOCK, asker, request.request_id),
-                time_ms=now_ms,
-                kind=ConflictKind.LOCK,
-                reason=refusal.reason,
-                region=place.region,
-                path=place.path,
-                epoch=self._log.epoch,
-                expected_revision=0,
-                actual_revision=0,
-                loser=loser,
-                winner=place.winner,
-                lock_id=place.lock_id,
-                waited_ms=place.waited_ms,
+            _traced(
+                Conflict(
+                    id=self._log.id_of(ConflictKind.LOCK, asker, request.request_id),
+                    time_ms=now_ms,
+                    kind=ConflictKind.LOCK,
+                    reason=refusal.reason,
+                    region=place.region,
+                    path=place.path,
+                    epoch=self._log.epoch,
+                    expected_revision=0,
+                    actual_revision=0,
+                    loser=loser,
+                    winner=place.winner,
+                    lock_id=place.lock_id,
+                    waited_ms=place.waited_ms,
+                )
             ),
         )
+
+
+def _traced(conflict: Conflict) -> Conflict:
+    """Say in the call's span that it lost; give the conflict with that span as its loser's, if it is recorded."""
+    span = TRACED.get()
+    if span is None:
+        return conflict
+    span.note_conflict(conflict)
+    traceparent = span.traceparent or conflict.loser.traceparent
+    return replace(conflict, loser=replace(conflict.loser, traceparent=traceparent))
 
 
 def _where_a_commit_lost(

@@ -46,6 +46,7 @@ from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
+from kokuban_server.bootstrap.telemetry import open_tracer
 from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from kokuban_server.bootstrap.identities import Callers
     from kokuban_server.ports.board_store import BoardStore
     from kokuban_server.ports.clock import Clock
+    from kokuban_server.ports.tracing import Tracer
     from kokuban_server.settings import Settings
 
 _START_S = 30.0
@@ -87,6 +89,7 @@ class Server:
         clock: Clock,
         digest_key: bytes,
         callers: Callers | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
         development_boards = frozenset(parse_board(name) for name in settings.boards)
@@ -161,7 +164,9 @@ class Server:
                 settings.principal_writes_burst_max,
             ),
             with_reflection=settings.reflection,
+            tracer=tracer,
         )
+        self._tracer = tracer
         self._follow = callers.follow if callers is not None else None
         self._background: list[asyncio.Task[None]] = []
 
@@ -171,7 +176,8 @@ class Server:
         clock = SystemClock()
         callers = await open_callers(settings, clock)
         store = await open_store(settings, clock)
-        return cls(settings, store, clock, await _digest_key(store), callers)
+        digest_key = await _digest_key(store)
+        return cls(settings, store, clock, digest_key, callers, open_tracer(settings.tracing, digest_key))
 
     async def start(self) -> int:
         """Listen and begin the background work; give the port."""
@@ -215,6 +221,8 @@ class Server:
         await self._watches.close()
         await self._boards.close()
         await self._store.close()
+        if self._tracer is not None:
+            await self._tracer.close()
 
 
 async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:

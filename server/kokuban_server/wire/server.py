@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import ServiceDescriptor
 
+    from kokuban_server.ports.tracing import Tracer
     from kokuban_server.wire.identity import Identity
     from kokuban_server.wire.usage import PrincipalLimits
 
@@ -69,8 +70,9 @@ class WireServer:
         streams_max: int,
         principal_limits: PrincipalLimits,
         with_reflection: bool,
+        tracer: Tracer | None = None,
     ) -> None:
-        self._calls = Calls(identity, unary_max, streams_max, principal_limits)
+        self._calls = Calls(identity, unary_max, streams_max, principal_limits, tracer)
         self._on_drain = on_drain
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()

@@ -1,0 +1,5 @@
+"""Telemetry by OpenTelemetry. Imported only where it is asked for."""
+
+from kokuban_server.adapters.telemetry.tracing import OtelTracer, Places
+
+__all__ = ["OtelTracer", "Places"]
