@@ -209,6 +209,11 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="the least that is logged"
     )
+    metrics_listen: str = Field(
+        default="",
+        pattern=r"^(.+:\d{1,5})?$",
+        description="host:port at which Prometheus asks for metrics, in the clear and without a credential",
+    )
     tracing: TracingSettings = Field(
         default_factory=TracingSettings, description="spans for OpenTelemetry; variables KOKUBAN_TRACING__NAME"
     )

@@ -96,6 +96,11 @@ class ConflictLog:
         """How many found no room: here, or in the store."""
 
     @property
+    def waiting_count(self) -> int:
+        """How much waits to be written."""
+        return len(self._waiting)
+
+    @property
     def epoch(self) -> str:
         """The store's epoch, to which the revisions of new conflicts belong."""
         return self._store.epoch

@@ -6,6 +6,7 @@ in between.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.lock_asked import Granted, LockRequest
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.lock_requests import LockRequests
+    from kokuban_server.app.measures import Measures
     from kokuban_server.core.access import Principal
     from kokuban_server.core.locks import LockRecord
     from kokuban_server.core.refusals import Holder, Winner
@@ -53,7 +55,10 @@ class _Place(NamedTuple):
 class RecordedCommits:
     """`Commits`, recorded."""
 
-    def __init__(self, commits: Commits, log: ConflictLog, mirror: LockMirror) -> None:
+    def __init__(
+        self, commits: Commits, log: ConflictLog, mirror: LockMirror, measures: Measures | None = None
+    ) -> None:
+        self._measures = measures
         self._commits = commits
         self._log = log
         self._mirror = mirror
@@ -67,8 +72,14 @@ class RecordedCommits:
             picture = self._mirror.board(asker.prefix)
             place = _where_a_commit_lost(picture, request, refusal)
             if place is not None:
-                self._log.lost(asker, _traced(self._conflict(asker, picture, request, refusal, place)))
+                conflict = self._conflict(asker, picture, request, refusal, place)
+                self._log.lost(asker, _told(conflict, self._measures))
+            self._count(request, refusal.reason)
             raise
+        except Refusal as refusal:
+            self._count(request, refusal.reason)
+            raise
+        self._count(request, "replayed" if committed.replayed else "committed")
         written_over = {
             key: mutation.precondition.number
             for key, mutation, _ in (request.mutations if request.retry_of else ())
@@ -76,6 +87,11 @@ class RecordedCommits:
         }
         self._log.won(ConflictKind.COMMIT, asker, request.request_id, request.retry_of, written_over)
         return committed
+
+    def _count(self, request: CommitRequest, result: str) -> None:
+        if self._measures is not None:
+            self._measures.commits[result] += 1
+            self._measures.retries += bool(request.retry_of)
 
     def _conflict(
         self, asker: Asker, picture: BoardLocks | None, request: CommitRequest, refusal: Refusal, place: _Place
@@ -114,7 +130,10 @@ class RecordedCommits:
 class RecordedLocks:
     """`LockRequests`, recorded."""
 
-    def __init__(self, requests: LockRequests, log: ConflictLog, mirror: LockMirror) -> None:
+    def __init__(
+        self, requests: LockRequests, log: ConflictLog, mirror: LockMirror, measures: Measures | None = None
+    ) -> None:
+        self._measures = measures
         self._requests = requests
         self._log = log
         self._mirror = mirror
@@ -124,20 +143,23 @@ class RecordedLocks:
     ) -> AsyncGenerator[Queued | Granted, None]:
         """Give where the request stands, and then its grant, as `LockRequests.acquire` does."""
         parts = self._requests.acquire(principal, request, deadline)
-        span, waiting = TRACED.get(), None
+        wait: _Wait | None = None
+        end = "cancelled"
         try:
             async for part in parts:
-                if span is not None and waiting is None and isinstance(part, Queued):
-                    waiting = span.begin_wait(part.held_by[0].lock.traceparent if part.held_by else "")
+                if wait is None and isinstance(part, Queued):
+                    wait = _Wait(part)
                 yield part
-        except (LockedByOther, Deadlock, LockWaitExpired) as refusal:
-            self._lost(principal, request, refusal)
-            raise
-        else:
+            end = "granted"
             self._won(principal, request)
+        except Refusal as refusal:
+            end = refusal.reason
+            if isinstance(refusal, LockedByOther | Deadlock | LockWaitExpired):
+                self._lost(principal, request, refusal)
+            raise
         finally:
-            if waiting is not None:
-                waiting.end()
+            if wait is not None:
+                wait.end(end, self._measures)
             await parts.aclose()
 
     async def claim(self, principal: Principal, request: LockRequest, deadline: float) -> Granted:
@@ -171,7 +193,7 @@ class RecordedLocks:
         )
         self._log.lost(
             asker,
-            _traced(
+            _told(
                 Conflict(
                     id=self._log.id_of(ConflictKind.LOCK, asker, request.request_id),
                     time_ms=now_ms,
@@ -186,18 +208,43 @@ class RecordedLocks:
                     winner=place.winner,
                     lock_id=place.lock_id,
                     waited_ms=place.waited_ms,
-                )
+                ),
+                self._measures,
             ),
         )
 
 
-def _traced(conflict: Conflict) -> Conflict:
-    """Say in the call's span that it lost; give the conflict with that span as its loser's, if it is recorded."""
+class _Wait:
+    """A request that waits for a lock, in its call's trace and among the measures."""
+
+    def __init__(self, first: Queued) -> None:
+        span = TRACED.get()
+        self._span = None
+        if span is not None:
+            self._span = span.begin_wait(first.held_by[0].lock.traceparent if first.held_by else "")
+        self._begun = asyncio.get_running_loop().time()
+
+    def end(self, end: str, measures: Measures | None) -> None:
+        """Take note that it waits no more."""
+        traceparent = ""
+        if self._span is not None:
+            traceparent = self._span.traceparent
+            self._span.end()
+        if measures is not None:
+            measures.lock_wait(end, asyncio.get_running_loop().time() - self._begun, traceparent)
+
+
+def _told(conflict: Conflict, measures: Measures | None) -> Conflict:
+    """Count a conflict, and say in the call's span that it lost; give it with that span as its loser's, if it is recorded."""
     span = TRACED.get()
-    if span is None:
+    traceparent = ""
+    if span is not None:
+        span.note_conflict(conflict)
+        traceparent = span.traceparent
+    if measures is not None:
+        measures.conflict(conflict.reason, conflict.region, traceparent)
+    if not traceparent:
         return conflict
-    span.note_conflict(conflict)
-    traceparent = span.traceparent or conflict.loser.traceparent
     return replace(conflict, loser=replace(conflict.loser, traceparent=traceparent))
 
 

@@ -28,12 +28,14 @@ from kokuban_server.app.commits import Commits
 from kokuban_server.app.conflict_reading import ConflictReading
 from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
+from kokuban_server.app.gauges import Gauges
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.reads import Reads
@@ -46,7 +48,7 @@ from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
-from kokuban_server.bootstrap.telemetry import open_tracer
+from kokuban_server.bootstrap.telemetry import open_metrics, open_tracer
 from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
@@ -130,8 +132,11 @@ class Server:
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
         commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
-        recorded = RecordedCommits(commits, conflicts, self._mirror)
-        recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror)
+        measures = Measures() if settings.metrics_listen else None
+        self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
+        self._metrics = open_metrics(measures, self._gauges.read)
+        recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
+        recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
         reads = Reads(store, access, time)
         gate = Gate(store, access, time)
@@ -165,8 +170,11 @@ class Server:
             ),
             with_reflection=settings.reflection,
             tracer=tracer,
+            measures=measures,
         )
         self._tracer = tracer
+        self.metrics_port = 0
+        """Where metrics are asked for, if they are."""
         self._follow = callers.follow if callers is not None else None
         self._background: list[asyncio.Task[None]] = []
 
@@ -188,6 +196,9 @@ class Server:
             asyncio.create_task(self._audit.run(), name="audit"),
             asyncio.create_task(self._conflicts.run(), name="conflicts"),
         ]
+        if self._metrics is not None:
+            self.metrics_port = await self._metrics.start(self._settings.metrics_listen)
+            self._background.append(asyncio.create_task(self._gauges.follow(), name="gauges"))
         if self._sizes is not None and self._census is not None:
             self._background += [
                 asyncio.create_task(_kept_going(self._sizes.follow, "board sizes"), name="board-sizes"),
@@ -221,6 +232,8 @@ class Server:
         await self._watches.close()
         await self._boards.close()
         await self._store.close()
+        if self._metrics is not None:
+            await self._metrics.close()
         if self._tracer is not None:
             await self._tracer.close()
 

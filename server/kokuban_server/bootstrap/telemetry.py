@@ -14,6 +14,11 @@ from kokuban_server.bootstrap.stores import StartError
 from kokuban_server.core.rates import Bucket, Rate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kokuban_server.adapters.telemetry import MetricsPage
+    from kokuban_server.app.gauges import Reading
+    from kokuban_server.app.measures import Measures
     from kokuban_server.ports.tracing import Tracer
     from kokuban_server.settings import TracingSettings
 
@@ -45,6 +50,17 @@ def open_tracer(settings: TracingSettings, digest_key: bytes) -> Tracer | None:
         # The same at every server of the store, so that one place has one name; and not the key of anything else.
         place_key=blake2b(b"places of spans", key=digest_key).digest(),
     )
+
+
+def open_metrics(measures: Measures | None, read: Callable[[], Reading]) -> MetricsPage | None:
+    """Give the page of what is measured, or nothing if nothing is. Raises `StartError`."""
+    if measures is None:
+        return None
+    try:
+        from kokuban_server.adapters.telemetry import MetricsPage  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise StartError(f"metrics need {error.name}: pip install 'kokuban[telemetry]'") from error
+    return MetricsPage(measures, read)
 
 
 class _ExportLog(logging.Handler):

@@ -11,6 +11,7 @@ import functools
 import math
 import re
 import secrets
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -36,6 +37,7 @@ from kokuban_server.wire.usage import Usages
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 
+    from kokuban_server.app.measures import Measures
     from kokuban_server.core.access import Principal
     from kokuban_server.ports.tracing import Tracer
     from kokuban_server.wire.identity import Identity
@@ -127,9 +129,11 @@ class Calls:
         streams_max: int,
         principal_limits: PrincipalLimits,
         tracer: Tracer | None = None,
+        measures: Measures | None = None,
     ) -> None:
         self._identity = identity
         self._tracer = tracer
+        self._measures = measures
         self._usages = Usages(principal_limits)
         self._unary_left = unary_max
         self._streams_left = streams_max
@@ -157,6 +161,7 @@ class Calls:
                 await self._turn_away(context)
             self._unary_left -= 1
             code = "CANCELLED"
+            begun = time.perf_counter()
             try:
                 await self._gathering.begin()
                 call = self._call(name, context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX)
@@ -175,8 +180,7 @@ class Calls:
             finally:
                 self._gathering.end()
                 self._unary_left += 1
-                if self._tracer is not None:
-                    end_span(code)
+                self._end(name, code, begun)
             return await self._refuse(context, answer)
 
         return unary
@@ -212,6 +216,7 @@ class Calls:
         self._streams_left -= 1
         stream = _OpenStream(asyncio.current_task())
         code = "CANCELLED"
+        begun = time.perf_counter()
         try:
             call = self._call(name, context, math.inf, math.inf)  # a stream lives as long as its client wants
             self._open_streams[stream] = call.principal
@@ -243,9 +248,14 @@ class Calls:
         finally:
             self._open_streams.pop(stream, None)
             self._streams_left += 1
-            if self._tracer is not None:
-                end_span(code)
+            self._end(name, code, begun)
         await self._refuse(context, answer)
+
+    def _end(self, name: str, code: str, begun: float) -> None:
+        """Take note that a call has ended."""
+        traceparent = end_span(code) if self._tracer is not None else ""
+        if self._measures is not None:
+            self._measures.rpc(name, code, time.perf_counter() - begun, traceparent)
 
     def end_stale_streams(self) -> None:
         """End each stream whose credential would not open it any more."""
@@ -344,11 +354,13 @@ def begin_span(tracer: Tracer, name: str, parent: str) -> str:
     return span.traceparent or parent
 
 
-def end_span(code: str) -> None:
-    """End the span of what this task did, if it has begun."""
+def end_span(code: str) -> str:
+    """End the span of what this task did, if it has begun; give its trace context, if it was recorded."""
     span = TRACED.get()
-    if span is not None:
-        span.end(code)
+    if span is None:
+        return ""
+    span.end(code)
+    return span.traceparent
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

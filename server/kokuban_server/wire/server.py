@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import ServiceDescriptor
 
+    from kokuban_server.app.measures import Measures
     from kokuban_server.ports.tracing import Tracer
     from kokuban_server.wire.identity import Identity
     from kokuban_server.wire.usage import PrincipalLimits
@@ -71,8 +72,9 @@ class WireServer:
         principal_limits: PrincipalLimits,
         with_reflection: bool,
         tracer: Tracer | None = None,
+        measures: Measures | None = None,
     ) -> None:
-        self._calls = Calls(identity, unary_max, streams_max, principal_limits, tracer)
+        self._calls = Calls(identity, unary_max, streams_max, principal_limits, tracer, measures)
         self._on_drain = on_drain
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()

@@ -1,5 +1,6 @@
 """Telemetry by OpenTelemetry. Imported only where it is asked for."""
 
+from kokuban_server.adapters.telemetry.metrics import MetricsPage
 from kokuban_server.adapters.telemetry.tracing import OtelTracer, Places
 
-__all__ = ["OtelTracer", "Places"]
+__all__ = ["MetricsPage", "OtelTracer", "Places"]
