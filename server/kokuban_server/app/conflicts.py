@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _WRITE_S = 10.0
 _LAST_WORDS_S = 3.0
 _BETWEEN_BATCHES_S = 0.25
+_LOOK_FOR_S = 3.0
 _RECENT_ENTRIES_MAX = 4_096
 
 
@@ -66,6 +67,12 @@ class _Settled(NamedTuple):
     time_ms: int
     request_id: str
     written_over: Mapping[EntryKey, int]
+    look_until: float
+    """By the loop's time. A retry may be faster than the server at which the request lost is in writing that down."""
+
+
+class _NotYet(Exception):  # noqa: N818 - an answer, not an error
+    """The conflict is not there, and may still come."""
 
 
 class ConflictLog:
@@ -122,10 +129,7 @@ class ConflictLog:
         self._put(conflict.id, _Lost(asker, conflict))
         if conflict.retry_of:
             before = self.id_of(conflict.kind, asker, conflict.retry_of)
-            request_id = conflict.loser.request_id
-            self._put(
-                (before, request_id), _Settled(asker, before, Outcome.LOST_AGAIN, conflict.time_ms, request_id, {})
-            )
+            self._settled(asker, before, Outcome.LOST_AGAIN, conflict.loser.request_id, {})
 
     def won(
         self,
@@ -143,8 +147,19 @@ class ConflictLog:
                 del self._recent[same]
                 retried.append(same)
         for conflict_id in retried:
-            news = _Settled(asker, conflict_id, Outcome.WON, self.now_ms(), request_id, written_over)
-            self._put((conflict_id, request_id), news)
+            self._settled(asker, conflict_id, Outcome.WON, request_id, written_over)
+
+    def _settled(
+        self,
+        asker: Asker,
+        conflict_id: str,
+        outcome: Outcome,
+        request_id: str,
+        written_over: Mapping[EntryKey, int],
+    ) -> None:
+        look_until = asyncio.get_running_loop().time() + _LOOK_FOR_S
+        news = _Settled(asker, conflict_id, outcome, self.now_ms(), request_id, written_over, look_until)
+        self._put((conflict_id, request_id), news)
 
     def _put(self, name: object, item: _Lost | _Settled) -> None:
         if name in self._waiting:
@@ -165,7 +180,7 @@ class ConflictLog:
         while True:
             await self._news.wait()
             with self._turns.turn():
-                await self._write_some(asyncio.get_running_loop().time() + _WRITE_S)
+                await self._write_some(asyncio.get_running_loop().time() + _WRITE_S, is_patient=True)
             await asyncio.sleep(_BETWEEN_BATCHES_S)
 
     async def settle(self, deadline: float) -> None:
@@ -178,7 +193,7 @@ class ConflictLog:
         with self._turns.turn():
             await self.settle(asyncio.get_running_loop().time() + _LAST_WORDS_S)
 
-    async def _write_some(self, deadline: float) -> None:
+    async def _write_some(self, deadline: float, *, is_patient: bool = False) -> None:
         """Write the oldest that wait, all at once; those whose fate is not known, or for which there is no store, wait on."""
         async with self._writing:
             oldest = list(islice(self._waiting.items(), limits.CONFLICT_BATCH_ENTRIES_MAX))
@@ -190,12 +205,16 @@ class ConflictLog:
                 )
                 fault: BaseException | None = None
                 for (name, _), answer in zip(batch, answers, strict=True):
-                    if not isinstance(answer, StoreUnavailable | OutcomeUnknown | asyncio.CancelledError):
-                        self._take_out(name)
-                    if isinstance(answer, StoreFull):
-                        self.dropped += 1
-                    elif isinstance(answer, BaseException):
+                    if isinstance(answer, _NotYet) and is_patient:
+                        self._waiting.move_to_end(name)
+                        continue
+                    if isinstance(answer, StoreUnavailable | OutcomeUnknown | asyncio.CancelledError):
                         fault = answer
+                        continue
+                    self._take_out(name)
+                    if isinstance(answer, BaseException) and not isinstance(answer, _NotYet):
+                        self.dropped += 1
+                        fault = fault if isinstance(answer, StoreFull) else answer
                 if fault is not None:
                     raise fault
             if not self._waiting:
@@ -239,10 +258,15 @@ class ConflictLog:
         self.written += 1
 
     async def _write_settled(self, item: _Settled, board: Board, deadline: float) -> None:
-        """Say in a conflict's record what became of it, if there is one that does not say that it was won."""
+        """Say in a conflict's record what became of it, if there is one that does not say that it was won.
+
+        Raises `_NotYet` while there is none but may be.
+        """
         place = keys.conflict_place(item.asker.prefix, item.conflict_id)
         where = (await self._store.read([place], STRONG, left_s(deadline))).records[0]
         if where is None:
+            if asyncio.get_running_loop().time() < item.look_until:
+                raise _NotYet
             return
         found = (await self._store.read([where.value], STRONG, left_s(deadline))).records[0]
         if found is None:  # trimmed meanwhile

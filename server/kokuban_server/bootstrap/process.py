@@ -55,6 +55,7 @@ from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
@@ -310,6 +311,15 @@ def _stop_or_exit(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
+def _add_trace(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Say which trace a line belongs to, if it is of a call that is recorded."""
+    span = TRACED.get()
+    traceparent = "" if span is None else span.traceparent
+    if traceparent:
+        event["trace_id"], event["span_id"] = traceparent.split("-")[1:3]
+    return event
+
+
 def configure_logging(settings: Settings) -> None:
     """Send structured lines to standard error: text on a terminal, JSON elsewhere. Never a payload."""
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
@@ -322,6 +332,7 @@ def configure_logging(settings: Settings) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
+            _add_trace,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *rendered,
         ],
