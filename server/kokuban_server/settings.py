@@ -214,6 +214,11 @@ class Settings(BaseSettings):
         pattern=r"^(.+:\d{1,5})?$",
         description="host:port at which Prometheus asks for metrics, in the clear and without a credential",
     )
+    metrics_endpoint: str = Field(
+        default="",
+        pattern=r"^(https?://.+)?$",
+        description="where the same metrics are sent by OTLP over HTTP, for instance http://127.0.0.1:4318/v1/metrics",
+    )
     tracing: TracingSettings = Field(
         default_factory=TracingSettings, description="spans for OpenTelemetry; variables KOKUBAN_TRACING__NAME"
     )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import shutil
 import subprocess
+import threading
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kokuban_server.adapters.memory import MemoryStore
-from kokuban_server.adapters.telemetry import OtelTracer, Places
+from kokuban_server.adapters.telemetry import MetricsPush, OtelTracer, Places
 from kokuban_server.bootstrap import Server
 from kokuban_server.settings import Settings
 from tests.etcd_server import free_ports
@@ -33,6 +38,7 @@ from tests.wire.calls import (
     new_id,
     put,
     refused,
+    until,
 )
 
 if TYPE_CHECKING:
@@ -198,6 +204,47 @@ async def test_alerts_and_dashboard_speak_of_what_is_measured(scraped: Scraped) 
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 5
     for text in (*asked, (OBSERVABILITY / "alerts.yaml").read_text(encoding="utf-8")):
         assert set(re.findall(r"kokuban_\w+", text)) <= names, text
+
+
+async def test_the_same_counts_are_sent_by_otlp(scraped: Scraped) -> None:
+    await work(scraped)
+    taken: list[bytes] = []
+
+    class Taker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["content-length"]))
+            taken.append(gzip.decompress(raw) if self.headers.get("content-encoding") == "gzip" else raw)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:  # noqa: ANN401 - the base class's
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    exporter = OTLPMetricExporter(endpoint=f"http://127.0.0.1:{server.server_address[1]}/v1/metrics", timeout=10)
+    measures = scraped.server._wire._calls._measures
+    assert measures is not None
+    push = MetricsPush(exporter, measures, scraped.server._gauges.read, server_id="s", version="1", pause_s=0.01)
+    pushing = asyncio.create_task(push.run())
+    await until(lambda: bool(taken))
+    pushing.cancel()
+    await asyncio.wait([pushing])
+    await asyncio.to_thread(server.shutdown)
+    server.server_close()
+    message = metrics_service_pb2.ExportMetricsServiceRequest.FromString(taken[0])
+    ((scope,),) = [resource.scope_metrics for resource in message.resource_metrics]
+    told = {metric.name: metric for metric in scope.metrics}
+    commits = {
+        point.attributes[0].value.string_value: point.as_int for point in told["kokuban.commits"].sum.data_points
+    }
+    assert commits == {"committed": 3, "replayed": 1, "ALREADY_EXISTS": 1}
+    durations = told["kokuban.rpc.duration"].histogram.data_points
+    by_method = {tuple(one.value.string_value for one in point.attributes): point for point in durations}
+    point = by_method["kokuban.v1.BoardService.Commit", "OK"]
+    assert (point.count, sum(point.bucket_counts), len(point.bucket_counts)) == (4, 4, len(point.explicit_bounds) + 1)
+    assert not point.HasField("max")
+    assert [point.as_double for point in told["kokuban.sessions"].gauge.data_points] == [2.0]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")

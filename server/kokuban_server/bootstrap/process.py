@@ -48,7 +48,7 @@ from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
-from kokuban_server.bootstrap.telemetry import open_metrics, open_tracer
+from kokuban_server.bootstrap.telemetry import open_metrics, open_push, open_tracer
 from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
@@ -133,9 +133,10 @@ class Server:
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
         commits = Commits(store, access, heads, time, request_ids, guards, self._mirror, self._sizes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
-        measures = Measures() if settings.metrics_listen else None
+        measures = Measures() if settings.metrics_listen or settings.metrics_endpoint else None
         self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
-        self._metrics = open_metrics(measures, self._gauges.read)
+        self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
+        self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
         recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
@@ -199,6 +200,9 @@ class Server:
         ]
         if self._metrics is not None:
             self.metrics_port = await self._metrics.start(self._settings.metrics_listen)
+        if self._push is not None:
+            self._background.append(asyncio.create_task(_kept_going(self._push.run, "metrics"), name="metrics"))
+        if self._metrics is not None or self._push is not None:
             self._background.append(asyncio.create_task(self._gauges.follow(), name="gauges"))
         if self._sizes is not None and self._census is not None:
             self._background += [

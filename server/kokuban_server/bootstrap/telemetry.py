@@ -16,7 +16,7 @@ from kokuban_server.core.rates import Bucket, Rate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kokuban_server.adapters.telemetry import MetricsPage
+    from kokuban_server.adapters.telemetry import MetricsPage, MetricsPush
     from kokuban_server.app.gauges import Reading
     from kokuban_server.app.measures import Measures
     from kokuban_server.ports.tracing import Tracer
@@ -52,15 +52,32 @@ def open_tracer(settings: TracingSettings, digest_key: bytes) -> Tracer | None:
     )
 
 
-def open_metrics(measures: Measures | None, read: Callable[[], Reading]) -> MetricsPage | None:
-    """Give the page of what is measured, or nothing if nothing is. Raises `StartError`."""
-    if measures is None:
+def open_metrics(listen: str, measures: Measures | None, read: Callable[[], Reading]) -> MetricsPage | None:
+    """Give the page of what is measured, or nothing if it is not asked for. Raises `StartError`."""
+    if not listen or measures is None:
         return None
     try:
         from kokuban_server.adapters.telemetry import MetricsPage  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise StartError(f"metrics need {error.name}: pip install 'kokuban[telemetry]'") from error
     return MetricsPage(measures, read)
+
+
+def open_push(
+    endpoint: str, measures: Measures | None, read: Callable[[], Reading], server_id: str
+) -> MetricsPush | None:
+    """Give what sends what is measured, or nothing if it is not asked for. Raises `StartError`."""
+    if not endpoint or measures is None:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+
+        from kokuban_server.adapters.telemetry import MetricsPush  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise StartError(f"metrics need {error.name}: pip install 'kokuban[telemetry]'") from error
+    _tell_of_exports()
+    exporter = OTLPMetricExporter(endpoint=endpoint, timeout=_EXPORT_S)
+    return MetricsPush(exporter, measures, read, server_id=server_id, version=importlib.metadata.version("kokuban"))
 
 
 class _ExportLog(logging.Handler):
