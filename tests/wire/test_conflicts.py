@@ -10,9 +10,10 @@ import grpc
 import pytest
 from google.protobuf import timestamp_pb2
 
-from kokuban.v1 import conflict_pb2, conflict_service_pb2, error_reason_pb2
+from kokuban.v1 import admin_service_pb2, conflict_pb2, conflict_service_pb2, error_reason_pb2
 from kokuban_server.core import keys, limits
 from kokuban_server.core.refusals import StoreUnavailable
+from tests.wire.audit_calls import audit_records
 from tests.wire.calls import (
     START_MS,
     HeldStore,
@@ -339,8 +340,6 @@ async def test_a_supervisor_who_reads_private_conflicts_is_recorded(running: Run
     with refused("ALREADY_EXISTS"):
         await owner.commit(put("secret", region="agent:owner"))
     assert len(await listed(running, running.as_agent("keeper", "supervisor"))) == 1
-    from tests.wire.audit_calls import audit_records  # noqa: PLC0415
-
     (read,) = await audit_records(running, act="region.read")
     assert (read.agent, read.target) == ("keeper", "agent:owner")
 
@@ -382,7 +381,7 @@ async def test_a_watch_brings_conflicts_and_what_became_of_them_and_goes_on_from
         await watch("nonsense").read()
 
 
-async def test_a_watch_ends_when_its_server_drains_and_when_its_board_is_deleted(start: Started) -> None:
+async def test_a_watch_ends_when_its_server_drains(start: Started) -> None:
     running = await start(drain_grace_s=5.0)
     request = conflict_service_pb2.WatchConflictsRequest(board="main")
     call = running.agent.conflicts.WatchConflicts(request, metadata=running.agent.metadata)
@@ -390,6 +389,40 @@ async def test_a_watch_ends_when_its_server_drains_and_when_its_board_is_deleted
     ending = asyncio.create_task(end_of(call))
     await running.server._wire.drain(5.0)
     assert await ending == "SERVER_DRAINING"
+
+
+async def test_a_watch_ends_when_its_board_is_deleted_and_when_a_policy_hides_its_region(running: Running) -> None:
+    chief = running.as_agent("chief", "operator")
+    await running.agent.commit(put("e"))
+    wanted = conflict_pb2.ConflictFilter(region="shared:plan")
+    requests = [
+        conflict_service_pb2.WatchConflictsRequest(board="main", filter=wanted),
+        conflict_service_pb2.WatchConflictsRequest(board="main"),
+    ]
+    calls = [running.agent.conflicts.WatchConflicts(one, metadata=running.agent.metadata) for one in requests]
+    for call in calls:
+        await call.read()
+    await chief.set_policy(rule("shared:plan", readers=["agent:chief"]))
+    assert await end_of(calls[0]) == "NOT_FOUND"
+    await chief.admin.DeleteBoard(
+        admin_service_pb2.DeleteBoardRequest(board="main", reason="over"), metadata=chief.metadata
+    )
+    assert await end_of(calls[1]) == "NOT_FOUND"
+
+
+async def test_a_watch_that_would_begin_before_what_the_store_keeps_is_refused(
+    running: Running, store: BoardStore
+) -> None:
+    await running.agent.commit(put("e"))
+    old = (await summary(running)).token
+    for _ in range(3):
+        await lose(running)
+        await settle(running)
+    await store.compact((await store.status(10.0)).revision, 10.0)
+    request = conflict_service_pb2.WatchConflictsRequest(board="main", after=old)
+    assert await end_of(running.agent.conflicts.WatchConflicts(request, metadata=running.agent.metadata)) == (
+        "HISTORY_COMPACTED"
+    )
 
 
 async def test_a_store_that_does_not_answer_slows_no_refusal_and_what_waits_is_bounded(
@@ -458,8 +491,6 @@ async def test_the_log_keeps_the_newest_and_nothing_that_is_too_old(
 
 
 async def test_a_deleted_boards_conflicts_go_with_it_and_none_comes_after(start: Started, store: BoardStore) -> None:
-    from kokuban.v1 import admin_service_pb2  # noqa: PLC0415
-
     running = await start()
     chief = running.as_agent("chief", "operator")
     await running.agent.commit(put("e"))
