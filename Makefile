@@ -56,7 +56,7 @@ gen: environment
 lock: environment
 	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--extra server --group dev pyproject.toml --output-file requirements.lock
+		--extra server --extra telemetry --group dev pyproject.toml --output-file requirements.lock
 	@! grep -n '://' requirements.lock
 
 clean:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kokuban_client._audit import AuditRecords
     from kokuban_client._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
+    from kokuban_client._conflicts import Conflicts, ConflictWatch
     from kokuban_client._sessions import Session
     from kokuban_client._watch import Watch
     from kokuban_client.errors import (
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
         Bookmark,
         ChangeType,
         CommitResult,
+        ConflictKind,
+        ConflictOutcome,
+        ConflictParty,
+        ConflictRecord,
+        ConflictSummary,
         Currency,
         Decision,
         Entry,
@@ -132,6 +138,13 @@ __all__ = [
     "Client",
     "CommitResult",
     "Conflict",
+    "ConflictKind",
+    "ConflictOutcome",
+    "ConflictParty",
+    "ConflictRecord",
+    "ConflictSummary",
+    "ConflictWatch",
+    "Conflicts",
     "ContentQuarantined",
     "Currency",
     "Deadlock",
@@ -210,7 +223,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_board")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_board")
 
 
 def __getattr__(name: str) -> object:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 import grpc.aio
 
-from kokuban_client import _channel, _wire
+from kokuban_client import _channel, _tracing, _wire
 from kokuban_client._ids import RequestIds
 from kokuban_client._lease import clock_s
 from kokuban_client._retry import Deadline, delay_s, leaves_doubt, may_repeat
 from kokuban_client._session import SessionTokens
+from kokuban_client._wire import conflicts as conflict_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import trust as trust_wire
 from kokuban_client.errors import (
@@ -30,10 +31,12 @@ from kokuban_client.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from google.protobuf.message import Message
+
     from kokuban_client._credentials import Metadata
     from kokuban_client._identity import Identity
 
-_Request = TypeVar("_Request")
+_Request = TypeVar("_Request", bound="Message")
 _Response = TypeVar("_Response")
 
 
@@ -71,6 +74,7 @@ class Link:
         self.admin = _wire.AdminServiceStub(self.channel)
         self.locks = lock_wire.LockServiceStub(self.channel)
         self.sessions = lock_wire.SessionServiceStub(self.channel)
+        self.conflicts = conflict_wire.ConflictServiceStub(self.channel)
         self.trust = trust_wire.TrustServiceStub(self.channel)
         self.reached = False
 
@@ -128,7 +132,8 @@ class Calls:
                 attempts.begin()
                 left_s = max(deadline.left_s(_channel.now_s()), 0.001)
                 shown = self.metadata
-                return await method(link)(request, timeout=left_s, metadata=shown)
+                with _tracing.attempt(request, shown) as headers:
+                    return await method(link)(request, timeout=left_s, metadata=headers)
             except grpc.RpcError as failure:
                 error = _wire.error_of(failure)
                 link.reached = bool(error.reason)  # without one of our reasons it may be the connection that failed
@@ -198,7 +203,14 @@ class Calls:
     async def open_watch(self, request: _wire.WatchRequest, *, timeout_s: float, patient: bool) -> _channel.Stream:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
         link = await self._reached(timeout_s, patient=patient)
-        return link.board.Watch(request, metadata=self.metadata)
+        return link.board.Watch(request, metadata=_tracing.with_context(self.metadata))
+
+    async def open_conflicts(
+        self, request: conflict_wire.WatchConflictsRequest, *, timeout_s: float, patient: bool
+    ) -> _channel.Stream:
+        """Open a stream of conflicts; raises Unavailable if no server is reached in time."""
+        link = await self._reached(timeout_s, patient=patient)
+        return link.conflicts.WatchConflicts(request, metadata=_tracing.with_context(self.metadata))
 
     async def open_acquisition(
         self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool
@@ -208,7 +220,7 @@ class Calls:
         `left_s` is the most that the whole stream may take, `timeout_s` the time to reach a server.
         """
         link = await self._reached(timeout_s, patient=patient)
-        return link.locks.AcquireLock(request, timeout=left_s, metadata=self.metadata)
+        return link.locks.AcquireLock(request, timeout=left_s, metadata=_tracing.with_context(self.metadata))
 
     async def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)

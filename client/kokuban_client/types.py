@@ -380,6 +380,8 @@ class PurgeReceipt:
     revisions: int
     locks: int
     time: datetime | None
+    conflicts: int = 0
+    """Records of conflicts, two of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -626,6 +628,101 @@ class AuditVerdict:
     """0 if the log is as it was written."""
     faults: tuple[AuditFault, ...]
     """The first of them, at most 100."""
+    token: str
+
+
+class ConflictKind(enum.StrEnum):
+    """What lost."""
+
+    COMMIT = "commit"
+    LOCK = "lock"
+    """A request for a lock."""
+    UNKNOWN = "unknown"
+    """A kind that this client does not know."""
+
+
+class ConflictOutcome(enum.StrEnum):
+    """What became of what the loser wanted."""
+
+    OPEN = "open"
+    """Nothing is known of it yet."""
+    WON = "won"
+    """A retry stands."""
+    MERGED = "merged"
+    """A retry stands that was written on top of what the loser had lost to."""
+    LOST_AGAIN = "lost again"
+    """The retry lost as well; that is a conflict of its own."""
+    GAVE_UP = "gave up"
+    """Nobody came again within 10 minutes."""
+    UNKNOWN = "unknown"
+    """An outcome that this client does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictParty:
+    """One side of a conflict. What is not known, or not for the reader, is empty."""
+
+    agent: str
+    session_id: str
+    request_id: str
+    traceparent: str
+    """The W3C trace context in which it acted."""
+    act_time: datetime | None
+    """When the winner wrote, locked or began to wait; when the loser was refused."""
+    purpose: str
+    """What for, in its own words: text from another agent."""
+
+    @property
+    def trace_id(self) -> str:
+        """The trace in which it acted; empty if it was in none."""
+        parts = self.traceparent.split("-")
+        return parts[1] if len(parts) > 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictRecord:
+    """A request that lost against somebody else's."""
+
+    id: str
+    """The same for one request, however often it is sent."""
+    conflict_time: datetime
+    kind: ConflictKind
+    reason: str
+    """As in the errors: `REVISION_MISMATCH`, `LOCKED_BY_OTHER` and so on."""
+    region: str
+    path: str
+    expected: Revision | None
+    """What the loser had read."""
+    actual: Revision | None
+    """What it lost to."""
+    loser: ConflictParty
+    winner: ConflictParty | None
+    """None if nobody was there, nobody knows who, or it is not for the reader."""
+    lock_id: str
+    retry_of: str
+    lost_bytes: int
+    waited_s: float
+    outcome: ConflictOutcome
+    outcome_time: datetime | None
+    outcome_request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictSummary:
+    """Where conflicts are, between whom, how often, and what they cost."""
+
+    count: int
+    oldest_time: datetime | None
+    newest_time: datetime | None
+    per_hour: float
+    paths: tuple[tuple[EntryKey, int], ...]
+    """The places with the most, and how many."""
+    pairs: tuple[tuple[str, str, int], ...]
+    """Loser, winner (empty where that is not known) and how often."""
+    reasons: tuple[tuple[str, int], ...]
+    outcomes: tuple[tuple[ConflictOutcome, int], ...]
+    lost_bytes: int
+    waited_s: float
     token: str
 
 

@@ -81,6 +81,27 @@ class JwtSettings(BaseModel):
     leeway_s: int = Field(default=30, ge=0, le=600, description="how far clocks may differ, in seconds")
 
 
+class TracingSettings(BaseModel):
+    """Spans for OpenTelemetry. Without an endpoint nothing is traced."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    endpoint: str = Field(
+        default="",
+        pattern=r"^(https?://.+)?$",
+        description="where spans are sent by OTLP over HTTP, for instance http://127.0.0.1:4318/v1/traces",
+    )
+    sample_ratio: float = Field(
+        default=0.1, ge=0, le=1, description="which share of the calls that come without a trace context is traced"
+    )
+    always_conflicts: bool = Field(
+        default=True, description="record the span of every call that loses, also of those that are not sampled"
+    )
+    places: Literal["hashed", "plain", "none"] = Field(
+        default="hashed", description="how spans name regions and paths: by a keyed digest, as they are, or not at all"
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set, with its unit in its name."""
 
@@ -144,6 +165,12 @@ class Settings(BaseSettings):
         le=3600,
         description="how often the ends of the audit chains that moved are anchored, in seconds",
     )
+    conflicts_max: int = Field(
+        default=limits.CONFLICTS_ENTRIES_MAX,
+        ge=1,
+        le=limits.CONFLICTS_ENTRIES_MAX,
+        description="conflicts kept of each board; the oldest go first",
+    )
     cache_bytes_max: int = Field(
         default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
     )
@@ -181,6 +208,19 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="the least that is logged"
+    )
+    metrics_listen: str = Field(
+        default="",
+        pattern=r"^(.+:\d{1,5})?$",
+        description="host:port at which Prometheus asks for metrics, in the clear and without a credential",
+    )
+    metrics_endpoint: str = Field(
+        default="",
+        pattern=r"^(https?://.+)?$",
+        description="where the same metrics are sent by OTLP over HTTP, for instance http://127.0.0.1:4318/v1/metrics",
+    )
+    tracing: TracingSettings = Field(
+        default_factory=TracingSettings, description="spans for OpenTelemetry; variables KOKUBAN_TRACING__NAME"
     )
     etcd: EtcdSettings = Field(
         default_factory=EtcdSettings, description="how to reach etcd; variables KOKUBAN_ETCD__NAME"

@@ -154,6 +154,22 @@ async def _echo_mutual_tls(place: Workplace, _scale: Scale) -> tuple[Side, Side]
     return Side("echo with mutual TLS", ours, (secure,)), Side("echo in plain text", theirs, (plain,))
 
 
+def _telemetry(ratio: float) -> Callable[[Workplace, Scale], Awaitable[tuple[Side, Side]]]:
+    async def sides(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+        collector = await place.collector()
+        settings = {
+            "KOKUBAN_TRACING__ENDPOINT": f"http://{collector.address}/v1/traces",
+            "KOKUBAN_TRACING__SAMPLE_RATIO": str(ratio),
+            "KOKUBAN_METRICS_LISTEN": "127.0.0.1:0",
+        }
+        told, silent = await place.kokuban("sqlite:", settings=settings), await place.kokuban("sqlite:")
+        ours = await place.load("unary_commits", told.address)
+        theirs = await place.load("unary_commits", silent.address)
+        return Side("spans and metrics", ours, (told, collector)), Side("neither", theirs, (silent,))
+
+    return sides
+
+
 async def _hidden_and_absent(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     server = await place.kokuban("sqlite:")
     hidden = await place.load("vain_gets", server.address, hidden=True)
@@ -270,6 +286,20 @@ FIGURES = (
         0.5,
         0.9,
         _echo_mutual_tls,
+    ),
+    Figure(
+        "telemetry_overhead",
+        "unary commits/s on sqlite, 64 in flight, with spans of 10 % of the calls and metrics, over the same with neither",
+        0.85,
+        0.93,
+        _telemetry(0.1),
+    ),
+    Figure(
+        "telemetry_overhead_full",
+        "the same with spans of all calls",
+        0.6,
+        0.75,
+        _telemetry(1.0),
     ),
     Figure(
         "hidden_vs_absent_time",

@@ -126,6 +126,16 @@ class Workplace:
         self._see_that_it_lives(name, process)
         return Running("echo", f"127.0.0.1:{port}", process)
 
+    async def collector(self) -> Running:
+        """Start a collector of spans that forgets them."""
+        name = self._name("collector")
+        process = await self._start(name, [sys.executable, "-m", "bench.collector"], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        async with asyncio.timeout(_START_S):
+            port = (await process.stdout.readline()).decode().strip()
+        self._see_that_it_lives(name, process)
+        return Running("collector", f"127.0.0.1:{port}", process)
+
     async def etcd(self) -> Running:
         """Start one etcd member as it comes, with its data on this disk and every write made durable."""
         name = self._name("etcd")

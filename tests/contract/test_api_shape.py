@@ -41,6 +41,7 @@ VERBS_OF_THE_BOARD = (
     "Set",
     "Explain",
     "Verify",
+    "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
@@ -101,6 +102,9 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "LockService.ReleaseLock",
         "LockService.ListLocks",
         "LockService.BreakLock",
+        "ConflictService.ListConflicts",
+        "ConflictService.WatchConflicts",
+        "ConflictService.SummarizeConflicts",
         "AdminService.GetStatus",
         "AdminService.CreateBoard",
         "AdminService.GetBoard",

@@ -115,6 +115,15 @@ TOLD = [
     ("PAGE_ENTRIES_DEFAULT", 1, "ListAuditRecordsRequest.page_size", "0 means {}."),
     ("PAGE_BYTES_MAX", 1024 * 1024, "ListAuditRecordsRequest.page_size", "before {} MiB"),
     ("AUDIT_FAULTS_ENTRIES_MAX", 1, "VerifyAuditResponse.faults", "at most {}"),
+    ("CONFLICTS_ENTRIES_MAX", 1, "ConflictService", "newest {:,} are kept"),
+    ("CONFLICT_AGE_MS_MAX", DAY_MS, "ConflictService", "at most {} days"),
+    ("CONFLICTS_WAITING_ENTRIES_MAX", 1, "ConflictService", "more than {:,} of a server"),
+    ("CONFLICTS_OF_PRINCIPAL_ENTRIES_MAX", 1, "ConflictService", "or {} of one agent"),
+    ("CONFLICT_GIVEN_UP_MS", 60_000, "ConflictOutcome.CONFLICT_OUTCOME_GAVE_UP", "within {} minutes"),
+    ("CONFLICT_SUMMARY_ENTRIES_DEFAULT", 1, "SummarizeConflictsRequest.top", "0 means {}."),
+    ("CONFLICT_SUMMARY_ENTRIES_MAX", 1, "SummarizeConflictsRequest.top", "up to {}"),
+    ("PAGE_ENTRIES_MAX", 1, "ListConflictsRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListConflictsRequest.page_size", "0 means {}."),
     ("SCREENED_TEXT_BYTES_MAX", 1, "ScreenTextRequest.text", "At most {:,} bytes"),
     ("SCREENED_TEXT_BYTES_MAX", 1024, "ScreenTextRequest.text", "({} KiB)"),
     ("SOURCE_URI_BYTES_MAX", 1, "DeclaredSource.uri", "Up to {} bytes"),
@@ -160,6 +169,7 @@ INSIDE = {
     "AUDIT_PRINCIPALS_ENTRIES_MAX",  # others' suppressed attempts are counted for their tenant
     "AUDIT_ANCHOR_CHAINS_ENTRIES_MAX",  # more are named by several anchors
     "AUDIT_REFUSED_SERVER_INTERVAL_MS",  # told as its inverse: "10 in a second"
+    "CONFLICT_BATCH_ENTRIES_MAX",  # more are written after it
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
     "SCREENED_DEPTH_MAX",  # what lies beyond these is found to be beyond them
     "SCREENED_VIEWS_ENTRIES_MAX",

@@ -8,6 +8,7 @@ import pytest
 
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
+from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
@@ -24,12 +25,28 @@ FORM: dict[tuple[bool, bool], type[Method]] = {
 }
 
 
-Servicer = type[BoardService | SessionService | LockService | AdminService | BoardMethods | AuditMethods | TrustService]
+Servicer = type[
+    BoardService
+    | SessionService
+    | LockService
+    | ConflictService
+    | AdminService
+    | BoardMethods
+    | AuditMethods
+    | TrustService
+]
 
 
 @pytest.mark.parametrize(
     "parts",
-    [[BoardService], [SessionService], [LockService], [AdminService, BoardMethods, AuditMethods], [TrustService]],
+    [
+        [BoardService],
+        [SessionService],
+        [LockService],
+        [ConflictService],
+        [AdminService, BoardMethods, AuditMethods],
+        [TrustService],
+    ],
     ids=lambda parts: parts[0],
 )
 def test_every_method_of_a_service_is_served_as_described(
@@ -50,6 +67,7 @@ def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) 
         "BoardService",
         "SessionService",
         "LockService",
+        "ConflictService",
         "AdminService",
         "TrustService",
     }

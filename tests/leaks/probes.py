@@ -14,6 +14,8 @@ from kokuban.v1 import (
     audit_pb2,
     board_service_pb2,
     commit_pb2,
+    conflict_pb2,
+    conflict_service_pb2,
     entry_pb2,
     lock_pb2,
     lock_service_pb2,
@@ -359,6 +361,33 @@ def _redact(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return trust_service_pb2.RedactTextRequest(board=at.board, text=text, json=draw.random() < 0.5)
 
 
+def _wanted(draw: random.Random, at: Target) -> conflict_pb2.ConflictFilter:
+    path = draw.choice(["", at.path, at.path.partition("/")[0]])
+    return conflict_pb2.ConflictFilter(region=at.region, path=path)
+
+
+def _conflicts(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return conflict_service_pb2.ListConflictsRequest(
+        board=at.board, filter=_wanted(draw, at), page_size=draw.choice([1, 1000])
+    )
+
+
+def _all_conflicts(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return conflict_service_pb2.ListConflictsRequest(board=at.board, page_size=draw.choice([1, 1000]))
+
+
+def _watch_conflicts(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return conflict_service_pb2.WatchConflictsRequest(board=at.board, filter=_wanted(draw, at))
+
+
+def _sum_up_conflicts(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return conflict_service_pb2.SummarizeConflictsRequest(board=at.board, filter=_wanted(draw, at))
+
+
+def _sum_up_all_conflicts(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return conflict_service_pb2.SummarizeConflictsRequest(board=at.board, top=100)
+
+
 _NEVER = "never"
 
 ROWS: dict[str, tuple[Row, ...]] = {
@@ -388,6 +417,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "LockService.ReleaseLock": (Row("lock", _release),),
     "LockService.ListLocks": (Row("region", _locks),),
     "LockService.BreakLock": (Row("lock", _break),),
+    "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),
+    "ConflictService.WatchConflicts": (Row("region", _watch_conflicts),),
+    "ConflictService.SummarizeConflicts": (Row("region", _sum_up_conflicts), Row("board", _sum_up_all_conflicts)),
     "AdminService.GetStatus": (Row("nothing", lambda _draw, _caller, _at: admin_service_pb2.GetStatusRequest()),),
     "AdminService.CreateBoard": (Row("nothing", _create_board),),
     "AdminService.ListBoards": (

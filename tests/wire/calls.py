@@ -21,6 +21,7 @@ from kokuban.v1 import (
     board_service_pb2,
     board_service_pb2_grpc,
     commit_pb2,
+    conflict_service_pb2_grpc,
     entry_pb2,
     lock_pb2,
     lock_service_pb2,
@@ -442,6 +443,7 @@ class Agent:
         self.admin = admin_service_pb2_grpc.AdminServiceStub(channel)
         self.sessions = session_service_pb2_grpc.SessionServiceStub(channel)
         self.locks = lock_service_pb2_grpc.LockServiceStub(channel)
+        self.conflicts = conflict_service_pb2_grpc.ConflictServiceStub(channel)
         self.trust = trust_service_pb2_grpc.TrustServiceStub(channel)
 
     async def send(self, request: commit_pb2.CommitRequest, *more: tuple[str, str]) -> commit_pb2.CommitResponse:

@@ -14,6 +14,8 @@ from kokuban.v1 import (
     audit_pb2,
     board_service_pb2,
     commit_pb2,
+    conflict_pb2,
+    conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
     lock_pb2,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
 BOARD, ADMIN = "/kokuban.v1.BoardService/", "/kokuban.v1.AdminService/"
 TRUST = "/kokuban.v1.TrustService/"
+CONFLICTS = "/kokuban.v1.ConflictService/"
 SESSIONS, LOCKS = "/kokuban.v1.SessionService/", "/kokuban.v1.LockService/"
 TOKEN = encode_token("0123456789abcdef", 1)
 FOREIGN = "0123456789abcdef"
@@ -114,6 +117,17 @@ _TRUSTING: dict[str, Any] = {"floor": trust_pb2.TRUST_LEVEL_EXTERNAL, "session":
 
 def fresh(name: str = "strong") -> entry_pb2.ReadConsistency:
     return entry_pb2.ReadConsistency(**{name: TOKEN if name in {"at_least", "snapshot"} else True})  # type: ignore[arg-type]  # by name
+
+
+def wanted_conflicts() -> conflict_pb2.ConflictFilter:
+    return conflict_pb2.ConflictFilter(
+        region=REGION,
+        path="e",
+        agent="writer-1",
+        reason=error_reason_pb2.ERROR_REASON_DEADLOCK,
+        begin_time=timestamp_pb2.Timestamp(seconds=1),
+        end_time=timestamp_pb2.Timestamp(seconds=2),
+    )
 
 
 FULL: dict[str, Callable[[], Message]] = {
@@ -179,6 +193,18 @@ FULL: dict[str, Callable[[], Message]] = {
     ),
     LOCKS + "BreakLock": lambda: lock_service_pb2.BreakLockRequest(
         board="main", lock_id=NAME, reason="why", skip_lock_delay=True
+    ),
+    CONFLICTS + "ListConflicts": lambda: conflict_service_pb2.ListConflictsRequest(
+        board="main",
+        filter=wanted_conflicts(),
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    CONFLICTS + "WatchConflicts": lambda: conflict_service_pb2.WatchConflictsRequest(
+        board="main", filter=wanted_conflicts(), after=TOKEN
+    ),
+    CONFLICTS + "SummarizeConflicts": lambda: conflict_service_pb2.SummarizeConflictsRequest(
+        board="main", filter=wanted_conflicts(), top=1
     ),
     ADMIN + "GetStatus": admin_service_pb2.GetStatusRequest,
     ADMIN + "CreateBoard": lambda: admin_service_pb2.CreateBoardRequest(board="main"),
@@ -309,7 +335,7 @@ async def _call_once(agent: Agent, method: str, raw: bytes, metadata: Any) -> Re
         code = next(code for code in grpc.StatusCode if code.value[0] == told.code)
         field = told.metadata.get("field")
         return Refused(code, reason, dict(told.metadata), told.message, [field] if field else [], None)
-    if method.endswith(("/KeepAlive", "/Watch", "/AcquireLock")):
+    if method.endswith(("/KeepAlive", "/Watch", "/WatchConflicts", "/AcquireLock")):
         many = method.endswith("/KeepAlive")
         listening: Any = (channel.stream_stream if many else channel.unary_stream)(method)(
             once() if many else raw, metadata=metadata

@@ -18,6 +18,7 @@ from kokuban_server.app.access import Access
 from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.lineage import Lineages
@@ -27,6 +28,7 @@ from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.recorded_calls import RecordedCommits
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.store_time import StoreTime
@@ -486,7 +488,8 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(store)
     commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf)
     reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
-    service = BoardService(commits, reads, watches, gate, time, ids, store.epoch)
+    recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
+    service = BoardService(recorded, reads, watches, gate, time, ids, store.epoch)
     taken = 0
 
     async def endless() -> Any:  # noqa: ANN401 - any message, or any field of one

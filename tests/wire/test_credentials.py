@@ -15,6 +15,8 @@ from kokuban.v1 import (
     audit_pb2,
     board_service_pb2,
     commit_pb2,
+    conflict_pb2,
+    conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
     lock_pb2,
@@ -94,6 +96,15 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "LockService.ReleaseLock": lock_service_pb2.ReleaseLockRequest(board=board, fence=_FENCE),
         "LockService.ListLocks": lock_service_pb2.ListLocksRequest(board=board, region=region),
         "LockService.BreakLock": lock_service_pb2.BreakLockRequest(board=board, lock_id=_NO_ID, reason="try"),
+        "ConflictService.ListConflicts": conflict_service_pb2.ListConflictsRequest(
+            board=board, filter=conflict_pb2.ConflictFilter(region=region)
+        ),
+        "ConflictService.WatchConflicts": conflict_service_pb2.WatchConflictsRequest(
+            board=board, filter=conflict_pb2.ConflictFilter(region=region)
+        ),
+        "ConflictService.SummarizeConflicts": conflict_service_pb2.SummarizeConflictsRequest(
+            board=board, filter=conflict_pb2.ConflictFilter(region=region)
+        ),
         "AdminService.GetStatus": admin_service_pb2.GetStatusRequest(),
         "AdminService.CreateBoard": admin_service_pb2.CreateBoardRequest(board="new"),
         "AdminService.GetBoard": admin_service_pb2.GetBoardRequest(board=board),
@@ -163,7 +174,7 @@ class Caller(NamedTuple):
             if name == "CommitStream" and answer is not grpc.aio.EOF:
                 call.cancel()
                 return _name(commit_pb2.CommitStreamResponse.FromString(answer).refused.reason)
-        elif name in {"Watch", "AcquireLock"}:
+        elif name in {"Watch", "AcquireLock", "WatchConflicts"}:
             call = self.channel.unary_stream(path)(raw, metadata=metadata)
             await call.read()
         else:

@@ -247,5 +247,10 @@ async def test_without_a_limit_nothing_is_counted(start: Started, any_store: Boa
     running = await start(any_store)
     await running.agent.commit(put("e"))
     assert running.server._sizes is None
-    assert {task.get_name() for task in running.server._background} == {"upkeep", "lock-upkeep", "audit"}
+    assert {task.get_name() for task in running.server._background} == {
+        "upkeep",
+        "lock-upkeep",
+        "audit",
+        "conflicts",
+    }
     assert await records(any_store, keys.SIZE) == []

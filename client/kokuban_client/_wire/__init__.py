@@ -14,10 +14,14 @@ from kokuban.v1 import (
     board_service_pb2,
     board_service_pb2_grpc,
     commit_pb2,
+    conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
     lock_pb2,
+    lock_service_pb2,
+    session_service_pb2,
     trust_pb2,
+    trust_service_pb2,
 )
 from kokuban_client import types
 from kokuban_client._wire import labels
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import grpc
+    from google.protobuf.message import Message
 
 Mutation: TypeAlias = commit_pb2.Mutation
 EntryPrecondition: TypeAlias = commit_pb2.EntryPrecondition
@@ -46,6 +51,20 @@ REASONS: tuple[str, ...] = tuple(
     name.removeprefix("ERROR_REASON_") for name, number in error_reason_pb2.ErrorReason.items() if number
 )
 """Every reason that the API documents."""
+
+_METHODS = {
+    method.input_type.full_name: f"{service.full_name}/{method.name}"
+    for file in (
+        board_service_pb2,
+        admin_service_pb2,
+        conflict_service_pb2,
+        lock_service_pb2,
+        session_service_pb2,
+        trust_service_pb2,
+    )
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
 
 _DOMAIN = "kokuban"
 _DETAILS = "grpc-status-details-bin"
@@ -375,9 +394,25 @@ def compact_request(before: str) -> admin_service_pb2.CompactRequest:
 # Answers
 
 
+def method_of(request: Message) -> str:
+    """Give the method that a request is of, as `package.Service/Method`: each has a request of its own."""
+    return _METHODS[request.DESCRIPTOR.full_name]
+
+
 def time(message: timestamp_pb2.Timestamp) -> datetime:
     """Give an instant."""
     return message.ToDatetime(UTC)
+
+
+def instant(given: datetime | None) -> timestamp_pb2.Timestamp | None:
+    """Give an instant as it travels: in whole milliseconds. Raises ValueError for a time without a zone."""
+    if given is None:
+        return None
+    if given.tzinfo is None:
+        raise ValueError("a time needs a zone: it would mean another instant elsewhere")
+    message = timestamp_pb2.Timestamp()
+    message.FromMilliseconds(int(given.timestamp() * 1000))
+    return message
 
 
 def content(message: entry_pb2.Value) -> types.Content | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from google.protobuf import timestamp_pb2
-
 from kokuban.v1 import audit_pb2
 from kokuban_client import types
-from kokuban_client._wire import time
+from kokuban_client._wire import instant, time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,18 +27,7 @@ def filter_message(
     *, board: str, agent: str, act: str, begin: datetime | None, end: datetime | None
 ) -> audit_pb2.AuditFilter:
     """Give what records are asked for; raises ValueError for a time without a zone."""
-    return audit_pb2.AuditFilter(board=board, agent=agent, act=act, begin_time=_instant(begin), end_time=_instant(end))
-
-
-def _instant(given: datetime | None) -> timestamp_pb2.Timestamp | None:
-    """Give an instant as it travels: in whole milliseconds."""
-    if given is None:
-        return None
-    if given.tzinfo is None:
-        raise ValueError("a time needs a zone: it would mean another instant elsewhere")
-    message = timestamp_pb2.Timestamp()
-    message.FromMilliseconds(int(given.timestamp() * 1000))
-    return message
+    return audit_pb2.AuditFilter(board=board, agent=agent, act=act, begin_time=instant(begin), end_time=instant(end))
 
 
 def list_request(wanted: AuditFilter, *, page_size: int, page_token: str) -> audit_pb2.ListAuditRecordsRequest:

@@ -77,7 +77,9 @@ def board_info(message: admin_pb.Board) -> types.BoardInfo:
     receipt = None
     if message.HasField("receipt"):
         found = message.receipt
-        receipt = types.PurgeReceipt(found.entries, found.revisions, found.locks, time(found.purge_time))
+        receipt = types.PurgeReceipt(
+            found.entries, found.revisions, found.locks, time(found.purge_time), found.conflicts
+        )
     return types.BoardInfo(
         message.id,
         time(message.create_time),

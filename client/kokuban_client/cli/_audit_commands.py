@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connected
+from kokuban_client.cli._times import instant
 
-_AGO = re.compile(r"(\d{1,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _instant(text: str) -> datetime:
-    """Give a point in time: RFC 3339, or how long ago."""
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago is not None:
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        given = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is neither a time like 2026-11-30T08:00:00Z nor how long ago, like 90s, 15m, 2h or 7d"
-        ) from None
-    return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @click.group()
@@ -35,8 +21,8 @@ def audit() -> None:
 @audit.command("ls")
 @click.option("--by", "by", default="", metavar="AGENT", help="Only what this agent did or tried.")
 @click.option("--act", default="", metavar="ACT", help="Only this act, for instance lock.break or access.refused.")
-@click.option("--since", type=_instant, metavar="TIME", help="Recorded then or later: 2026-11-30T08:00:00Z, or 2h ago.")
-@click.option("--until", type=_instant, metavar="TIME", help="Recorded before.")
+@click.option("--since", type=instant, metavar="TIME", help="Recorded then or later: 2026-11-30T08:00:00Z, or 2h ago.")
+@click.option("--until", type=instant, metavar="TIME", help="Recorded before.")
 @connected
 def list_records(connection: Connection, *, by: str, act: str, since: datetime | None, until: datetime | None) -> None:
     """Show who did or tried what, when, why and from where, the oldest first.

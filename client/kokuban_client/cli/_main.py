@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kokuban_client.cli import _audit_commands, _board_commands, _commands, _lock_commands, _trust_commands
+from kokuban_client.cli import (
+    _audit_commands,
+    _board_commands,
+    _commands,
+    _conflict_commands,
+    _lock_commands,
+    _trust_commands,
+)
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
 from kokuban_client.demo.command import demo
 
@@ -96,6 +103,7 @@ for _command in (
     _board_commands.policy,
     _lock_commands.lock,
     _lock_commands.session,
+    _conflict_commands.conflict,
     _audit_commands.audit,
     _trust_commands.trust,
     _commands.status,

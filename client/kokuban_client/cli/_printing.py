@@ -170,6 +170,7 @@ def board_line(board: BoardInfo) -> str:
         ]
     if (receipt := board.receipt) is not None:
         removed = f"{receipt.entries} entries, {receipt.revisions} revisions, {receipt.locks} of sessions and locks"
+        removed += f", {receipt.conflicts} of conflicts" if receipt.conflicts else ""
         parts.append(f"removed by {spelled_time(receipt.time) or '-'}: {removed}")
     return escaped("  ".join(parts))
 
@@ -340,6 +341,7 @@ def board_json(board: BoardInfo) -> str:
                 "entries": receipt.entries,
                 "revisions": receipt.revisions,
                 "locks": receipt.locks,
+                "conflicts": receipt.conflicts,
                 "time": spelled_time(receipt.time),
             },
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
+from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
 from kokuban_client.sync._sessions import Session
 from kokuban_client.sync._watch import Watch
 
@@ -16,6 +17,8 @@ __all__ = [
     "Board",
     "Claim",
     "Client",
+    "ConflictWatch",
+    "Conflicts",
     "HeldLock",
     "Listing",
     "Session",

@@ -13,6 +13,7 @@ from kokuban_client._identity import Identity
 from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._transaction import Changes
 from kokuban_client._wire import audit as audit_wire
+from kokuban_client._wire import conflicts as conflict_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
 from kokuban_client._wire import trust as trust_wire
@@ -29,6 +30,7 @@ from kokuban_client.errors import (
 from kokuban_client.sync import _channel
 from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._calls import Calls
+from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client.sync._watch import Watch
@@ -40,6 +42,7 @@ from kokuban_client.types import (
     BoardInfo,
     BoardPolicy,
     CommitResult,
+    ConflictSummary,
     Consistency,
     Currency,
     Entry,
@@ -947,6 +950,66 @@ class Board:
         request = trust_wire.review_request(self._board, ids, release=release, reason=reason)
         answer = self._calls.call(lambda link: link.trust.ReviewQuarantine, request, timeout_s=timeout_s)
         return tuple(map(trust_wire.review, answer.results))
+
+    def conflicts(
+        self,
+        *,
+        region: str = "",
+        path: str = "",
+        agent: str = "",
+        reason: str = "",
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        page_size: int = 0,
+        timeout_s: float | None = None,
+    ) -> Conflicts:
+        """Give who lost to whom, the newest first, to be iterated over with `for`.
+
+        What is given narrows it down: `path` is an entry or what it lies below and needs its region, `agent` is one of the
+        two sides, `begin` the earliest time, and all are before `end`. `timeout_s` is for each page.
+        """
+        wanted = conflict_wire.filter_message(
+            region=region, path=path, agent=agent, reason=reason, begin=begin, end=end
+        )
+        return Conflicts(self._calls, self._board, wanted, page_size=page_size, timeout_s=timeout_s)
+
+    def watch_conflicts(
+        self,
+        *,
+        region: str = "",
+        path: str = "",
+        agent: str = "",
+        reason: str = "",
+        after: str = "",
+        give_up_after_s: float = 300.0,
+    ) -> ConflictWatch:
+        """Give conflicts as they are written, and each again when more is known of it, to be iterated over with `for`.
+
+        Begins behind the token `after`, or now. A broken stream is resumed by itself; a server that stays away for longer
+        than `give_up_after_s` raises Unavailable.
+        """
+        wanted = conflict_wire.filter_message(region=region, path=path, agent=agent, reason=reason)
+        return ConflictWatch(self._calls, self._board, wanted, after=after, give_up_after_s=give_up_after_s)
+
+    def conflict_summary(
+        self,
+        *,
+        region: str = "",
+        path: str = "",
+        agent: str = "",
+        reason: str = "",
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        top: int = 0,
+        timeout_s: float | None = None,
+    ) -> ConflictSummary:
+        """Say where conflicts are, between whom, how often, and what they cost; of paths and pairs the first `top`."""
+        wanted = conflict_wire.filter_message(
+            region=region, path=path, agent=agent, reason=reason, begin=begin, end=end
+        )
+        request = conflict_wire.summarize_request(self._board, wanted, top=top)
+        answer = self._calls.call(lambda link: link.conflicts.SummarizeConflicts, request, timeout_s=timeout_s)
+        return conflict_wire.summary(answer)
 
     def screen_text(
         self,

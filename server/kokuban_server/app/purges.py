@@ -91,6 +91,7 @@ _PARTS = (
             keys.QUARANTINE,
         ),
     ),
+    ("conflicts", (keys.CONFLICT, keys.CONFLICT_PLACE)),
 )
 """What a board consists of, by where it is counted."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
+from kokuban_server.app.conflict_trim import ConflictTrim
 from kokuban_server.app.ownership import Ownership
 from kokuban_server.app.purges import Purges
 from kokuban_server.core import keys, limits
@@ -52,6 +53,7 @@ class Upkeep:
         interval_s: float = 1.0,
         request_id_window_ms: int = limits.REQUEST_ID_WINDOW_MS,
         store_history_ms: int = limits.STORE_HISTORY_MS,
+        conflicts_max: int = limits.CONFLICTS_ENTRIES_MAX,
     ) -> None:
         self._store = store
         self._boards = boards
@@ -62,6 +64,7 @@ class Upkeep:
         self._window_ms = request_id_window_ms
         self._store_history_ms = store_history_ms
         self._purges = Purges(store, time)
+        self._conflicts = ConflictTrim(store, time, conflicts_max)
         self._next_mark_ms = 0
         self._history_after = b""
         self._newer = (b"", 0)
@@ -90,6 +93,7 @@ class Upkeep:
             self._purges.turn,
             self._sweep_operations,
             self._sweep_history,
+            self._conflicts.turn,
             self._sweep_due,
             self._sweep_quarantine,
             self._mark_and_compact,

@@ -26,8 +26,11 @@ from kokuban_server.app.board_census import BoardCensus
 from kokuban_server.app.board_sizes import BoardSizes
 from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
+from kokuban_server.app.conflict_reading import ConflictReading
+from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
 from kokuban_server.app.endorsements import Endorsements
+from kokuban_server.app.gauges import Gauges
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
 from kokuban_server.app.lineage import Lineages
@@ -35,12 +38,14 @@ from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.quarantine_review import QuarantineReview
 from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
+from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
@@ -50,14 +55,17 @@ from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
+from kokuban_server.bootstrap.telemetry import open_metrics, open_push, open_tracer
 from kokuban_server.bootstrap.tls import server_credentials
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
+from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.decode import decode_again
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
@@ -73,6 +81,7 @@ if TYPE_CHECKING:
     from kokuban_server.bootstrap.identities import Callers
     from kokuban_server.ports.board_store import BoardStore
     from kokuban_server.ports.clock import Clock
+    from kokuban_server.ports.tracing import Tracer
     from kokuban_server.settings import Settings
 
 _START_S = 30.0
@@ -91,6 +100,7 @@ class Server:
         clock: Clock,
         digest_key: bytes,
         callers: Callers | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
         development_boards = frozenset(parse_board(name) for name in settings.boards)
@@ -120,6 +130,7 @@ class Server:
             interval_s=settings.upkeep_interval_s,
             request_id_window_ms=window_ms,
             store_history_ms=settings.store_history_s * 1000,
+            conflicts_max=settings.conflicts_max,
         )
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
@@ -149,18 +160,27 @@ class Server:
         read_again = partial(decode_again, request_ids.digest)
         review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
         reads = Reads(store, access, time, scopes)
-        gate = Gate(store, access, time)
+        self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
+        measures = Measures() if settings.metrics_listen or settings.metrics_endpoint else None
+        self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
+        self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
+        self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
+        recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
+        recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
+        conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
-        administration = Administration(store, access, importlib.metadata.version("kokuban"), audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
         epoch = store.epoch
         self._wire = WireServer(
             {
-                "BoardService": BoardService(commits, reads, self._watches, gate, time, request_ids, epoch).methods,
+                "BoardService": BoardService(
+                    recorded, reads, self._watches, Gate(store, access, time), time, request_ids, epoch
+                ).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
-                "LockService": LockService(self._lock_requests, held, request_ids, epoch).methods,
+                "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "ConflictService": ConflictService(conflict_reading, epoch).methods,
                 "AdminService": {
-                    **AdminService(administration).methods,
+                    **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
                     **BoardMethods(board_administration).methods,
                     **AuditMethods(AuditReading(store, access)).methods,
                 },
@@ -179,7 +199,12 @@ class Server:
                 settings.principal_writes_burst_max,
             ),
             with_reflection=settings.reflection,
+            tracer=tracer,
+            measures=measures,
         )
+        self._tracer = tracer
+        self.metrics_port = 0
+        """Where metrics are asked for, if they are."""
         self._follow = callers.follow if callers is not None else None
         self._background: list[asyncio.Task[None]] = []
 
@@ -189,7 +214,8 @@ class Server:
         clock = SystemClock()
         callers = await open_callers(settings, clock)
         store = await open_store(settings, clock)
-        return cls(settings, store, clock, await _digest_key(store), callers)
+        digest_key = await _digest_key(store)
+        return cls(settings, store, clock, digest_key, callers, open_tracer(settings.tracing, digest_key))
 
     async def start(self) -> int:
         """Listen and begin the background work; give the port."""
@@ -198,7 +224,14 @@ class Server:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
             asyncio.create_task(self._audit.run(), name="audit"),
+            asyncio.create_task(self._conflicts.run(), name="conflicts"),
         ]
+        if self._metrics is not None:
+            self.metrics_port = await self._metrics.start(self._settings.metrics_listen)
+        if self._push is not None:
+            self._background.append(asyncio.create_task(_kept_going(self._push.run, "metrics"), name="metrics"))
+        if self._metrics is not None or self._push is not None:
+            self._background.append(asyncio.create_task(self._gauges.follow(), name="gauges"))
         if self._sizes is not None and self._census is not None:
             self._background += [
                 asyncio.create_task(_kept_going(self._sizes.follow, "board sizes"), name="board-sizes"),
@@ -224,6 +257,7 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._screenings.close()
+        await self._conflicts.close()
         await self._audit.close()
         await self._lock_requests.close()
         await self._presence.end()
@@ -231,6 +265,10 @@ class Server:
         await self._watches.close()
         await self._boards.close()
         await self._store.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        if self._tracer is not None:
+            await self._tracer.close()
 
 
 async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:
@@ -305,6 +343,15 @@ def _stop_or_exit(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
+def _add_trace(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Say which trace a line belongs to, if it is of a call that is recorded."""
+    span = TRACED.get()
+    traceparent = "" if span is None else span.traceparent
+    if traceparent:
+        event["trace_id"], event["span_id"] = traceparent.split("-")[1:3]
+    return event
+
+
 def configure_logging(settings: Settings) -> None:
     """Send structured lines to standard error: text on a terminal, JSON elsewhere. Never a payload."""
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
@@ -317,6 +364,7 @@ def configure_logging(settings: Settings) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
+            _add_trace,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *rendered,
         ],

@@ -41,6 +41,8 @@ class PurgeCount(NamedTuple):
     """Records of entries' histories."""
     locks: int = 0
     """Records of sessions, their read scopes, locks and waits."""
+    conflicts: int = 0
+    """Records of conflicts, two of each."""
 
 
 class Receipt(NamedTuple):

@@ -31,6 +31,8 @@ AUDIT_HEAD: Final = b"u/h/"  # the end of a chain of records
 AUDIT_MOVED: Final = b"u/m/"  # the end of a chain that moved since it was anchored
 AUDIT_ANCHOR: Final = b"u/a/"  # what the ends of chains were
 AUDIT_NEWEST: Final = b"u/n/"  # a tenant's newest anchor
+CONFLICT: Final = b"y/r/"  # a request that lost, in order of time on its board, the newest first
+CONFLICT_PLACE: Final = b"y/i/"  # where the record of a conflict stands, by the conflict's id
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
 SESSION: Final = b"k/n/"  # a session, on its lease
@@ -43,6 +45,7 @@ SERVER: Final = b"k/r/"  # that a server lives, on a lease of its own
 
 _ESCAPED = re.compile(rb"[\x00-\x1f%/\x7f]")
 _SEQUENCE_TOP: Final = 0xFFFF_FFFF_FFFF_FFFF
+_TIME_TOP_MS: Final = 999_999_999_999_999
 _SEPARATOR: Final = b"\x00"  # never stands in an escaped segment, so a history is apart from what is below its entry
 
 
@@ -301,6 +304,32 @@ def parse_audit_anchor(key: bytes) -> int:
 def audit_newest(tenant: str) -> bytes:
     """Give the key of what names a tenant's newest anchor."""
     return AUDIT_NEWEST + join(tenant.encode())
+
+
+def conflicts(board_prefix_key: bytes) -> bytes:
+    """Give the prefix of a board's conflicts. `board_prefix_key` comes from `board_prefix`."""
+    return CONFLICT + board_prefix_key
+
+
+def conflicts_from(board_prefix_key: bytes, time_ms: int) -> bytes:
+    """Give a key that all conflicts of later times are below, and none of this time or earlier ones."""
+    return conflicts(board_prefix_key) + b"%015d/" % (_TIME_TOP_MS - time_ms)
+
+
+def conflict(board_prefix_key: bytes, time_ms: int, conflict_id: str) -> bytes:
+    """Give the key of a conflict."""
+    return conflicts_from(board_prefix_key, time_ms) + conflict_id.encode() + b"/"
+
+
+def parse_conflict(key: bytes) -> tuple[bytes, int, str]:
+    """Give a conflict's board prefix, time and id."""
+    prefix, time, conflict_id = key[len(CONFLICT) : -1].rsplit(b"/", 2)
+    return prefix + b"/", _TIME_TOP_MS - int(time), conflict_id.decode()
+
+
+def conflict_place(board_prefix_key: bytes, conflict_id: str) -> bytes:
+    """Give the key of what says where a conflict's record stands."""
+    return CONFLICT_PLACE + board_prefix_key + conflict_id.encode() + b"/"
 
 
 def parse_head(key: bytes) -> tuple[str, str, EntryKey]:

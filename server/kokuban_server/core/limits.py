@@ -129,6 +129,21 @@ QUARANTINE_BYTES_MAX: Final = 16 * 1024 * 1024
 QUARANTINE_PAGE_ENTRIES_MAX: Final = 100
 QUARANTINE_FINDINGS_ENTRIES_MAX: Final = 16
 
+# The log of conflicts.
+CONFLICTS_ENTRIES_MAX: Final = 5_000
+"""Of one board; the oldest go first."""
+CONFLICT_AGE_MS_MAX: Final = 7 * 24 * 3_600 * 1_000
+CONFLICT_GIVEN_UP_MS: Final = 10 * 60 * 1_000
+"""After so long without a retry the loser is taken to have given up."""
+CONFLICTS_WAITING_ENTRIES_MAX: Final = 1_024
+"""Conflicts that wait to be written; what finds no room is only counted."""
+CONFLICTS_OF_PRINCIPAL_ENTRIES_MAX: Final = 128
+"""Of those, of one agent."""
+CONFLICT_BATCH_ENTRIES_MAX: Final = 64
+"""Conflicts that are written at once."""
+CONFLICT_SUMMARY_ENTRIES_DEFAULT: Final = 10
+CONFLICT_SUMMARY_ENTRIES_MAX: Final = 100
+
 # Screening.
 SCREENED_TOGETHER_TEXTS_ENTRIES_MAX: Final = 8
 SCREENED_TOGETHER_CHARACTERS_MAX: Final = 2_000

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kokuban_server.core.grouping import Footprint, Group, footprint
 from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable
+from kokuban_server.ports.tracing import TRACED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.ports.tracing import Span
 
 _LOOK_AHEAD = 4
 """How many batches' worth of waiting sets are looked through for one batch: bounds the work behind a contended key."""
@@ -36,7 +38,7 @@ class SendBatch(Protocol):
 class _Waiter:
     """A change set and who waits for its answer."""
 
-    __slots__ = ("answer", "change", "deadline", "sent", "touched")
+    __slots__ = ("answer", "change", "deadline", "sent", "span", "touched")
 
     def __init__(self, change: ChangeSet, touched: Footprint, answer: asyncio.Future[int], deadline: float) -> None:
         self.change = change
@@ -44,6 +46,7 @@ class _Waiter:
         self.answer = answer
         self.deadline = deadline
         self.sent = False
+        self.span = TRACED.get()
 
     def give_up(self) -> None:
         """The time is over: what was not sent has not happened, what was sent may have."""
@@ -145,12 +148,15 @@ class GroupCommit:
     async def _send_to(self, members: list[_Waiter]) -> None:
         answers: Sequence[Answer] = [OutcomeUnknown(detail="stopped on the way")] * len(members)
         self._under_way = members
+        batch = _begin_span(members)
         try:
             answers = await self._send([waiter.change for waiter in members])
         except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
             answers = [error] * len(members)
         finally:  # also when this task is cancelled, so that nobody waits for ever
             self._under_way = []
+            if batch is not None:
+                batch.end()
             for waiter, answer in zip(members, answers, strict=True):
                 if waiter.answer.done():
                     continue
@@ -158,3 +164,10 @@ class GroupCommit:
                     waiter.answer.set_result(answer)
                 else:
                     waiter.answer.set_exception(answer)
+
+
+def _begin_span(members: list[_Waiter]) -> Span | None:
+    """Begin the batch's span, if one of its members is traced and recorded."""
+    spans = [waiter.span for waiter in members]
+    recorded = next((span for span in spans if span is not None and span.traceparent), None)
+    return None if recorded is None else recorded.begin_batch(spans)

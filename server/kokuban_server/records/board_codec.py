@@ -42,6 +42,7 @@ def encode_board(board: BoardRecord) -> bytes:
         message.receipt.entries = removed.entries
         message.receipt.revisions = removed.revisions
         message.receipt.locks = removed.locks
+        message.receipt.conflicts = removed.conflicts
         message.receipt.time_ms = time_ms
     return message.SerializeToString()
 
@@ -68,7 +69,7 @@ def _board(message: pb.BoardRecord) -> BoardRecord:
         message.delete_time_ms,
         message.deleted_by,
         message.delete_reason,
-        Receipt(PurgeCount(receipt.entries, receipt.revisions, receipt.locks), receipt.time_ms) if is_purged else None,
+        Receipt(_count(receipt), receipt.time_ms) if is_purged else None,
     )
 
 
@@ -127,7 +128,9 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
 
 def encode_purge(count: PurgeCount) -> bytes:
     """Give the stored form of how far a purge has come."""
-    return pb.PurgeRecord(entries=count.entries, revisions=count.revisions, locks=count.locks).SerializeToString()
+    return pb.PurgeRecord(
+        entries=count.entries, revisions=count.revisions, locks=count.locks, conflicts=count.conflicts
+    ).SerializeToString()
 
 
 def decode_purge(key: bytes, raw: bytes) -> PurgeCount:
@@ -136,4 +139,8 @@ def decode_purge(key: bytes, raw: bytes) -> PurgeCount:
         message = pb.PurgeRecord.FromString(raw)
     except DecodeError as error:
         raise StoreCorrupt(key, f"not a purge record: {error}") from error
-    return PurgeCount(message.entries, message.revisions, message.locks)
+    return _count(message)
+
+
+def _count(message: pb.PurgeRecord | pb.PurgeReceipt) -> PurgeCount:
+    return PurgeCount(message.entries, message.revisions, message.locks, message.conflicts)

@@ -13,20 +13,16 @@ from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.wire.encode import timestamp
-from kokuban_server.wire.fields import NANOS_PER_MS, page_size, page_token, parse_message, words
+from kokuban_server.wire.fields import page_size, page_token, parse_message, time_ms, words
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
 if TYPE_CHECKING:
-    from google.protobuf.timestamp_pb2 import Timestamp
-
     from kokuban_server.app.audit_reading import AuditPage, AuditReading, AuditVerdict
     from kokuban_server.core.audit import AuditRecord
     from kokuban_server.core.audit_judgement import OpenedAnchor
     from kokuban_server.records.audit_codec import Sealed
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-_TIME_S_MAX = 253_402_300_799
-"""The end of the year 9999, where timestamps end."""
 _KINDS = {
     FaultKind.MISSING: audit_pb.AUDIT_FAULT_KIND_MISSING,
     FaultKind.EDITED: audit_pb.AUDIT_FAULT_KIND_EDITED,
@@ -73,17 +69,9 @@ def _filter(message: audit_pb.AuditFilter) -> AuditFilter:
         parse_board(message.board, "filter.board") if message.board else "",
         words(message.agent, "filter.agent", limits.AGENT_ID_BYTES_MAX, required=False),
         words(message.act, "filter.act", limits.AGENT_ID_BYTES_MAX, required=False),
-        _time_ms(message.begin_time, "filter.begin_time"),
-        _time_ms(message.end_time, "filter.end_time"),
+        time_ms(message.begin_time, "filter.begin_time"),
+        time_ms(message.end_time, "filter.end_time"),
     )
-
-
-def _time_ms(message: Timestamp, field: str) -> int:
-    """Give a time in milliseconds; 0 where none is given."""
-    is_whole = 0 <= message.nanos < 1000 * NANOS_PER_MS and not message.nanos % NANOS_PER_MS
-    if not is_whole or not 0 <= message.seconds <= _TIME_S_MAX:
-        raise InvalidRequest("FIELD_INVALID", field, "whole milliseconds, from 1970 to 9999")
-    return message.seconds * 1000 + message.nanos // NANOS_PER_MS
 
 
 def _page(page: AuditPage, epoch: str) -> audit_pb.ListAuditRecordsResponse:

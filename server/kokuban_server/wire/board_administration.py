@@ -141,6 +141,7 @@ def _board(board: Board) -> pb.Board:
                 entries=removed.entries,
                 revisions=removed.revisions,
                 locks=removed.locks,
+                conflicts=removed.conflicts,
                 purge_time=timestamp(record.receipt.time_ms),
             )
         )

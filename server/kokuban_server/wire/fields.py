@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
 
     from kokuban.v1 import entry_pb2, lock_pb2
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 NANOS_PER_MS = 1_000_000
+_TIME_S_MAX = 253_402_300_799
+"""The end of the year 9999, where timestamps end."""
 _Request = TypeVar("_Request", bound=Message)
 
 
@@ -149,3 +152,11 @@ def duration_ms(message: Duration, field: str, least: int, most: int) -> int:
             "DURATION_INVALID", field, f"whole milliseconds, {least} to {most} of them", {"limit": str(most)}
         )
     return ms
+
+
+def time_ms(message: Timestamp, field: str) -> int:
+    """Give a time in milliseconds; 0 where none is given."""
+    is_whole = 0 <= message.nanos < 1000 * NANOS_PER_MS and not message.nanos % NANOS_PER_MS
+    if not is_whole or not 0 <= message.seconds <= _TIME_S_MAX:
+        raise InvalidRequest("FIELD_INVALID", field, "whole milliseconds, from 1970 to 9999")
+    return message.seconds * 1000 + message.nanos // NANOS_PER_MS

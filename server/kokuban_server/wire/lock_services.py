@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.held_locks import HeldLocks
-    from kokuban_server.app.lock_requests import LockRequests
+    from kokuban_server.app.recorded_calls import RecordedLocks
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.sessions import Sessions
 
@@ -90,7 +90,7 @@ class SessionService:
 class LockService:
     """kokuban.v1.LockService."""
 
-    def __init__(self, requests: LockRequests, held: HeldLocks, request_ids: RequestIds, epoch: str) -> None:
+    def __init__(self, requests: RecordedLocks, held: HeldLocks, request_ids: RequestIds, epoch: str) -> None:
         self._requests = requests
         self._held = held
         self._request_ids = request_ids

@@ -11,6 +11,7 @@ import functools
 import math
 import re
 import secrets
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -28,14 +29,17 @@ from kokuban_server.core.refusals import (
     TooManyRequests,
     Unauthenticated,
 )
+from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.gathering import Gathering
-from kokuban_server.wire.status import message_of, status_of
+from kokuban_server.wire.status import CODE_BY_REASON, message_of, status_of
 from kokuban_server.wire.usage import Usages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 
+    from kokuban_server.app.measures import Measures
     from kokuban_server.core.access import Principal
+    from kokuban_server.ports.tracing import Tracer
     from kokuban_server.wire.identity import Identity
     from kokuban_server.wire.usage import PrincipalLimits, Usage
 
@@ -59,6 +63,8 @@ class Call(NamedTuple):
     """Where commits of a stream join those that arrive at the same time."""
     usage: Usage
     """What the principal's agent has in hand."""
+    tracer: Tracer | None = None
+    """Makes spans, if calls are traced: then `traceparent` is that of the call's own."""
 
 
 class UnaryMethod(NamedTuple):
@@ -116,8 +122,18 @@ class _OpenStream:
 class Calls:
     """Wraps methods for grpc, and counts the calls in hand."""
 
-    def __init__(self, identity: Identity, unary_max: int, streams_max: int, principal_limits: PrincipalLimits) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        unary_max: int,
+        streams_max: int,
+        principal_limits: PrincipalLimits,
+        tracer: Tracer | None = None,
+        measures: Measures | None = None,
+    ) -> None:
         self._identity = identity
+        self._tracer = tracer
+        self._measures = measures
         self._usages = Usages(principal_limits)
         self._unary_left = unary_max
         self._streams_left = streams_max
@@ -144,20 +160,27 @@ class Calls:
             if self.draining.is_set() or self._unary_left <= 0:
                 await self._turn_away(context)
             self._unary_left -= 1
+            code = "CANCELLED"
+            begun = time.perf_counter()
             try:
                 await self._gathering.begin()
                 call = self._call(name, context, limits.DEADLINE_S_DEFAULT, limits.DEADLINE_S_MAX)
                 with call.usage.calls:
                     if writes:
                         call.usage.write()
-                    return await handler(request, call)
+                    response = await handler(request, call)
+                    code = "OK"
+                    return response
             except Refusal as refusal:
                 answer = refusal
+                code = CODE_BY_REASON[answer.reason].name
             except Exception as fault:  # noqa: BLE001 - the outermost layer: no fault's text leaves the server
                 answer = internal_fault(name, fault)
+                code = "INTERNAL"
             finally:
                 self._gathering.end()
                 self._unary_left += 1
+                self._end(name, code, begun)
             return await self._refuse(context, answer)
 
         return unary
@@ -192,6 +215,8 @@ class Calls:
             await self._turn_away(context)
         self._streams_left -= 1
         stream = _OpenStream(asyncio.current_task())
+        code = "CANCELLED"
+        begun = time.perf_counter()
         try:
             call = self._call(name, context, math.inf, math.inf)  # a stream lives as long as its client wants
             self._open_streams[stream] = call.principal
@@ -207,19 +232,30 @@ class Calls:
                     await responses.aclose()
         except Refusal as refusal:
             answer = refusal
+            code = CODE_BY_REASON[answer.reason].name
         except asyncio.CancelledError:
             if stream.ended is None:
                 raise
             stream.task.uncancel()
             answer = stream.ended
+            code = CODE_BY_REASON[answer.reason].name
         except Exception as fault:  # noqa: BLE001 - the outermost layer
             answer = internal_fault(name, fault)
+            code = "INTERNAL"
         else:
+            code = "OK"
             return
         finally:
             self._open_streams.pop(stream, None)
             self._streams_left += 1
+            self._end(name, code, begun)
         await self._refuse(context, answer)
+
+    def _end(self, name: str, code: str, begun: float) -> None:
+        """Take note that a call has ended."""
+        traceparent = end_span(code) if self._tracer is not None else ""
+        if self._measures is not None:
+            self._measures.rpc(name, code, time.perf_counter() - begun, traceparent)
 
     def end_stale_streams(self) -> None:
         """End each stream whose credential would not open it any more."""
@@ -249,7 +285,10 @@ class Calls:
             raise DeadlineTooShort
         deadline = asyncio.get_running_loop().time() + left_s
         usage = self._usages.of(principal)
-        return Call(principal, deadline, _traceparent(metadata), self.draining, self._gathering, usage)
+        traceparent, tracer = _traceparent(metadata), self._tracer
+        if tracer is not None:
+            traceparent = begin_span(tracer, name, traceparent)
+        return Call(principal, deadline, traceparent, self.draining, self._gathering, usage, tracer)
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self._turned_away += 1
@@ -306,6 +345,22 @@ class _Strangers:
 def _origin(name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Origin:
     metadata: Any = context.invocation_metadata() or ()
     return Origin(name.removeprefix("kokuban.v1."), context.peer(), _traceparent(metadata))
+
+
+def begin_span(tracer: Tracer, name: str, parent: str) -> str:
+    """Begin the span of what this task does; give the trace context that it acts in: the parent's if it is not recorded."""
+    span = tracer.begin_rpc(name, parent)
+    TRACED.set(span)
+    return span.traceparent or parent
+
+
+def end_span(code: str) -> str:
+    """End the span of what this task did, if it has begun; give its trace context, if it was recorded."""
+    span = TRACED.get()
+    if span is None:
+        return ""
+    span.end(code)
+    return span.traceparent
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

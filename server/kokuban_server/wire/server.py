@@ -10,7 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from kokuban.v1 import admin_service_pb2, board_service_pb2, lock_service_pb2, session_service_pb2, trust_service_pb2
+from kokuban.v1 import (
+    admin_service_pb2,
+    board_service_pb2,
+    conflict_service_pb2,
+    lock_service_pb2,
+    session_service_pb2,
+    trust_service_pb2,
+)
 from kokuban_server.core import limits
 from kokuban_server.wire.rpc import Calls, Method
 from kokuban_server.wire.rules import RULES
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import ServiceDescriptor
 
+    from kokuban_server.app.measures import Measures
+    from kokuban_server.ports.tracing import Tracer
     from kokuban_server.wire.identity import Identity
     from kokuban_server.wire.usage import PrincipalLimits
 
@@ -27,6 +36,7 @@ _SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
     board_service_pb2.DESCRIPTOR.services_by_name["BoardService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     lock_service_pb2.DESCRIPTOR.services_by_name["LockService"],
+    conflict_service_pb2.DESCRIPTOR.services_by_name["ConflictService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     trust_service_pb2.DESCRIPTOR.services_by_name["TrustService"],
 )
@@ -61,8 +71,10 @@ class WireServer:
         streams_max: int,
         principal_limits: PrincipalLimits,
         with_reflection: bool,
+        tracer: Tracer | None = None,
+        measures: Measures | None = None,
     ) -> None:
-        self._calls = Calls(identity, unary_max, streams_max, principal_limits)
+        self._calls = Calls(identity, unary_max, streams_max, principal_limits, tracer, measures)
         self._on_drain = on_drain
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()

@@ -15,21 +15,31 @@ from kokuban_server.core import limits
 from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
 from kokuban_server.wire.fields import parse_message
-from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod, internal_fault
+from kokuban_server.wire.rpc import (
+    Call,
+    Method,
+    ServerStreamMethod,
+    StreamMethod,
+    UnaryMethod,
+    begin_span,
+    end_span,
+    internal_fault,
+)
 from kokuban_server.wire.status import CODE_BY_REASON, message_of, metadata_of, retry_delay_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.administration import Administration
-    from kokuban_server.app.commits import Commits
     from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
+    from kokuban_server.app.recorded_calls import RecordedCommits
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.watches import Watches
 
 _log = structlog.get_logger()
+_STREAMED = "kokuban.v1.BoardService.CommitStream"
 
 
 class BoardService:
@@ -37,7 +47,7 @@ class BoardService:
 
     def __init__(
         self,
-        commits: Commits,
+        commits: RecordedCommits,
         reads: Reads,
         watches: Watches,
         gate: Gate,
@@ -130,6 +140,9 @@ class BoardService:
         message = parse_message(commit_pb2.CommitStreamRequest, raw).commit
         request_id = message.request_id
         deadline = of_one_act(call.deadline)
+        if call.tracer is not None:  # each commit has a span of its own, as a stream may never end
+            call = call._replace(traceparent=begin_span(call.tracer, _STREAMED, call.traceparent))
+        status = "CANCELLED"
         try:
             with call.usage.calls:
                 call.usage.write()
@@ -140,10 +153,16 @@ class BoardService:
                     call.gathering.end()
         except Refusal as refusal:
             refused = refusal
+            status = CODE_BY_REASON[refused.reason].name
         except Exception as fault:  # noqa: BLE001 - as at the outermost layer: the stream lives on
             refused = internal_fault("CommitStream", fault)
+            status = "INTERNAL"
         else:
+            status = "OK"
             return commit_pb2.CommitStreamResponse(request_id=request_id, committed=answer).SerializeToString()
+        finally:
+            if call.tracer is not None:
+                end_span(status)
         code: int = CODE_BY_REASON[refused.reason].value[0]
         return commit_pb2.CommitStreamResponse(
             request_id=request_id,

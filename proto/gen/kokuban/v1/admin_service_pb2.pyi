@@ -252,12 +252,15 @@ class PurgeReceipt(_message.Message):
     REVISIONS_FIELD_NUMBER: _builtins.int
     LOCKS_FIELD_NUMBER: _builtins.int
     PURGE_TIME_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
     entries: _builtins.int
     """entries counts the records of entries, those of deleted ones among them."""
     revisions: _builtins.int
     """revisions counts the records of entries' histories."""
     locks: _builtins.int
     """locks counts the records of sessions, locks and waits."""
+    conflicts: _builtins.int
+    """conflicts counts the records of conflicts, two of each."""
     @_builtins.property
     def purge_time(self) -> _timestamp_pb2.Timestamp:
         """purge_time is when nothing was left."""
@@ -269,10 +272,11 @@ class PurgeReceipt(_message.Message):
         revisions: _builtins.int = ...,
         locks: _builtins.int = ...,
         purge_time: _timestamp_pb2.Timestamp | None = ...,
+        conflicts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["purge_time", b"purge_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "purge_time", b"purge_time", "revisions", b"revisions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "entries", b"entries", "locks", b"locks", "purge_time", b"purge_time", "revisions", b"revisions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -786,6 +786,7 @@ class PurgeReceipt(_message.Message):
     REVISIONS_FIELD_NUMBER: _builtins.int
     LOCKS_FIELD_NUMBER: _builtins.int
     TIME_MS_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
     entries: _builtins.int
     """entries counts records of entries' present states."""
     revisions: _builtins.int
@@ -794,6 +795,8 @@ class PurgeReceipt(_message.Message):
     """locks counts records of sessions, locks and waits."""
     time_ms: _builtins.int
     """time_ms is when it was verified that nothing is left."""
+    conflicts: _builtins.int
+    """conflicts counts the records of conflicts, two of each."""
     def __init__(
         self,
         *,
@@ -801,10 +804,11 @@ class PurgeReceipt(_message.Message):
         revisions: _builtins.int = ...,
         locks: _builtins.int = ...,
         time_ms: _builtins.int = ...,
+        conflicts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "revisions", b"revisions", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "entries", b"entries", "locks", b"locks", "revisions", b"revisions", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -819,22 +823,26 @@ class PurgeRecord(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     REVISIONS_FIELD_NUMBER: _builtins.int
     LOCKS_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
     entries: _builtins.int
     """entries counts the records of entries' present states that are removed."""
     revisions: _builtins.int
     """revisions counts the records of entries' histories that are removed."""
     locks: _builtins.int
     """locks counts the records of sessions, locks and waits that are removed."""
+    conflicts: _builtins.int
+    """conflicts counts the records of conflicts that are removed, two of each."""
     def __init__(
         self,
         *,
         entries: _builtins.int = ...,
         revisions: _builtins.int = ...,
         locks: _builtins.int = ...,
+        conflicts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "locks", b"locks", "revisions", b"revisions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "entries", b"entries", "locks", b"locks", "revisions", b"revisions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1358,3 +1366,137 @@ class SealedRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SealedRecord: _TypeAlias = SealedRecord  # noqa: Y015
+
+@_typing.final
+class ConflictPartyRecord(_message.Message):
+    """ConflictPartyRecord is one side of a conflict."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    REGIONS_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """agent is who it is."""
+    session_id: _builtins.str
+    """session_id is its session, if it is known."""
+    request_id: _builtins.str
+    """request_id is that of its commit or request for a lock."""
+    traceparent: _builtins.str
+    """traceparent is the W3C trace context in which it acted."""
+    time_ms: _builtins.int
+    """time_ms is when, in milliseconds of Unix time."""
+    purpose: _builtins.str
+    """purpose is what for, in its own words."""
+    @_builtins.property
+    def regions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """regions are those of its commit, lock or request: who may not read all of them is not shown the words."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        purpose: _builtins.str = ...,
+        regions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "purpose", b"purpose", "regions", b"regions", "request_id", b"request_id", "session_id", b"session_id", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConflictPartyRecord: _TypeAlias = ConflictPartyRecord  # noqa: Y015
+
+@_typing.final
+class ConflictRecord(_message.Message):
+    """ConflictRecord is a request that lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    ACTUAL_REVISION_FIELD_NUMBER: _builtins.int
+    LOSER_FIELD_NUMBER: _builtins.int
+    WINNER_FIELD_NUMBER: _builtins.int
+    LOCK_ID_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
+    LOST_BYTES_FIELD_NUMBER: _builtins.int
+    WAITED_MS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OUTCOME_TIME_MS_FIELD_NUMBER: _builtins.int
+    OUTCOME_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    kind: _builtins.int
+    """kind is what lost: 1 a commit, 2 a request for a lock."""
+    reason: _builtins.str
+    """reason is the refusal's, as in `ErrorReason` without its prefix."""
+    region: _builtins.str
+    """region is where."""
+    path: _builtins.str
+    """path is the entry there; of locks what they take."""
+    epoch: _builtins.str
+    """epoch is the store's, to which the revisions belong."""
+    expected_revision: _builtins.int
+    """expected_revision is what the loser had read; 0 for none."""
+    actual_revision: _builtins.int
+    """actual_revision is what stood there; 0 for nothing."""
+    lock_id: _builtins.str
+    """lock_id is the lock or the wait that was in the way."""
+    retry_of: _builtins.str
+    """retry_of is the request that the loser's was a retry of."""
+    lost_bytes: _builtins.int
+    """lost_bytes is the size of the values that were refused."""
+    waited_ms: _builtins.int
+    """waited_ms is how long the loser had waited for a lock."""
+    outcome: _builtins.int
+    """outcome is what became of it: 1 not known yet, 2 a retry won, 3 a retry on the winner's state won, 4 a retry lost as well."""
+    outcome_time_ms: _builtins.int
+    """outcome_time_ms is when that was known."""
+    outcome_request_id: _builtins.str
+    """outcome_request_id is the retry."""
+    @_builtins.property
+    def loser(self) -> Global___ConflictPartyRecord:
+        """loser is who was refused."""
+
+    @_builtins.property
+    def winner(self) -> Global___ConflictPartyRecord:
+        """winner is who was there. Not set if nobody was, or nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        region: _builtins.str = ...,
+        path: _builtins.str = ...,
+        epoch: _builtins.str = ...,
+        expected_revision: _builtins.int = ...,
+        actual_revision: _builtins.int = ...,
+        loser: Global___ConflictPartyRecord | None = ...,
+        winner: Global___ConflictPartyRecord | None = ...,
+        lock_id: _builtins.str = ...,
+        retry_of: _builtins.str = ...,
+        lost_bytes: _builtins.int = ...,
+        waited_ms: _builtins.int = ...,
+        outcome: _builtins.int = ...,
+        outcome_time_ms: _builtins.int = ...,
+        outcome_request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loser", b"loser", "winner", b"winner"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_revision", b"actual_revision", "epoch", b"epoch", "expected_revision", b"expected_revision", "kind", b"kind", "lock_id", b"lock_id", "loser", b"loser", "lost_bytes", b"lost_bytes", "outcome", b"outcome", "outcome_request_id", b"outcome_request_id", "outcome_time_ms", b"outcome_time_ms", "path", b"path", "reason", b"reason", "region", b"region", "retry_of", b"retry_of", "waited_ms", b"waited_ms", "winner", b"winner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConflictRecord: _TypeAlias = ConflictRecord  # noqa: Y015

@@ -1,0 +1,82 @@
+"""How things stand, for whoever asks for metrics: looked at when they are asked for, and the store every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kokuban_server.app.background import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kokuban_server.app.conflicts import ConflictLog
+    from kokuban_server.app.lock_mirror import LockMirror
+    from kokuban_server.app.watches import Watches
+    from kokuban_server.ports.board_store import BoardStore
+
+_STORE_PAUSE_S: Final = 15.0
+_STORE_CALL_S: Final = 5.0
+
+
+class Reading(NamedTuple):
+    """Names and values, as they stand now."""
+
+    gauges: dict[str, float]
+    counters: dict[str, float]
+
+
+class Gauges:
+    """Looks at the parts of this server."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        mirror: LockMirror,
+        watches: Watches,
+        conflicts: ConflictLog,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._store = store
+        self._mirror = mirror
+        self._watches = watches
+        self._conflicts = conflicts
+        self._turns = Turns("gauges", report)
+        self._of_store: dict[str, float] = {}
+
+    async def follow(self) -> None:
+        """Ask the store now and then how it is, and how long it takes to say so, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._of_store = {"kokuban_store_up": 0.0}
+            with self._turns.turn():
+                begun = loop.time()
+                status = await self._store.status(_STORE_CALL_S)
+                self._of_store = {
+                    "kokuban_store_up": 1.0,
+                    "kokuban_store_status_seconds": loop.time() - begun,
+                    "kokuban_store_size_bytes": float(status.size_bytes),
+                    "kokuban_store_size_limit_bytes": float(status.size_bytes_max),
+                    "kokuban_store_revision": float(status.revision),
+                }
+            await asyncio.sleep(_STORE_PAUSE_S)
+
+    def read(self) -> Reading:
+        """Give how everything stands now."""
+        boards = list(self._mirror.boards)
+        subscribers = self._watches.feed.subscribers
+        gauges = {
+            "kokuban_sessions": float(sum(len(board.sessions) for board in boards)),
+            "kokuban_locks_held": float(sum(len(board.locks) for board in boards)),
+            "kokuban_lock_waits": float(sum(len(board.waits) for board in boards)),
+            "kokuban_watches": float(len(subscribers)),
+            "kokuban_watch_buffered_events": float(sum(len(subscriber.waiting) for subscriber in subscribers)),
+            "kokuban_conflicts_waiting": float(self._conflicts.waiting_count),
+            **self._of_store,
+        }
+        counters = {
+            "kokuban_conflicts_written": float(self._conflicts.written),
+            "kokuban_conflicts_dropped": float(self._conflicts.dropped),
+            "kokuban_watch_gaps": float(self._watches.feed.gaps),
+        }
+        return Reading(gauges, counters)
