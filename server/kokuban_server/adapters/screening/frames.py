@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding, Screening, ShownView, Source, SourceKind, Verdict
+from kokuban_server.ports.screener import ScreenerError
 
 LENGTH: Final = struct.Struct(">I")
 
@@ -35,9 +36,17 @@ def encode_answer(screening: Screening) -> bytes:
     return framed([screening.verdict.value, findings, screening.views, screening.version])
 
 
+def encode_fault(reason: str) -> bytes:
+    """Give the frame that tells why there is no verdict."""
+    return framed({"fault": reason})
+
+
 def decode_answer(raw: bytes) -> Screening:
-    """Read what was found."""
-    verdict, findings, views, version = json.loads(raw)
+    """Read what was found. Raises `ScreenerError` for an answer that says why there is no verdict."""
+    answer = json.loads(raw)
+    if isinstance(answer, dict):
+        raise ScreenerError(answer["fault"])
+    verdict, findings, views, version = answer
     return Screening(
         Verdict(verdict),
         tuple(

@@ -47,7 +47,11 @@ class ProcessScreener:
                 finally:
                     if not done:  # what it would still say belongs to no question
                         await self._end()
-                return decode_answer(answer)
+                try:
+                    return decode_answer(answer)
+                except ScreenerError as fault:
+                    _log.warning("screening.no_verdict", reason=str(fault))
+                    raise
             raise ScreenerError("the process that screens ended over a text")
 
     async def close(self) -> None:
