@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from training import chinese, fitting
+from training import chinese, english, fitting
 from training.embeddings import Embeddings
 from training.features import prepared
 from training.rows import read, sampled
@@ -45,7 +45,7 @@ ORDERS_OF_EACH_TEMPLATE: Final = 60
 CHINESE_FOLDS: Final = 8
 SUSPICIOUS_SHARE: Final = 0.05
 GRAVE_SHARE: Final = 0.01
-GRAVE_HARD_SHARE: Final = 0.06
+GRAVE_TRIGGER_SHARE: Final = 0.06
 """Of harmless texts that use an attack's words: the point for quarantine is set higher where more would lie above it."""
 
 
@@ -79,10 +79,11 @@ def run(folder: Path, cache: Path) -> Experiment:
 
 
 def judged(rows: list[Row], cache: Path) -> Experiment:
-    """Score each of these rows, and own Chinese ones besides."""
-    made = chinese.made(held_out=False, of_each_order=ORDERS_OF_EACH_TEMPLATE, seed=1)
+    """Score each of these rows, and own ones besides."""
     kept = [row for row in rows if _is_trained_with(row)]
-    en, zh = prepared([*kept, *made.orders, *made.harmless], Embeddings(cache), say)
+    for made in (chinese.made(held_out=False, of_each_order=ORDERS_OF_EACH_TEMPLATE, seed=1), english.made(seed=1)):
+        kept += [*made.orders, *made.harmless]
+    en, zh = prepared(kept, Embeddings(cache), say)
     return Experiment(
         _scored("English", en, fitting.english, _english_folds(en)),
         _scored("Chinese", zh, fitting.chinese, _chinese_folds(zh)),
@@ -112,9 +113,9 @@ def _scored(name: str, texts: Texts, fit: fitting.Fitter[fitting.Fitted], folds:
     scores = fitting.unseen_scores(texts, fit, folds)
     set_by = calibrates(texts) & ~np.isnan(scores)
     ordinary = scores[set_by & texts.is_ordinary]
-    hard = scores[set_by & ~texts.is_ordinary]
+    triggers = scores[set_by & texts.is_trigger]
     one_percent, suspicious = np.quantile(ordinary, [1 - GRAVE_SHARE, 1 - SUSPICIOUS_SHARE]).tolist()
-    grave = max(one_percent, float(np.quantile(hard, 1 - GRAVE_HARD_SHARE)))
+    grave = max(one_percent, float(np.quantile(triggers, 1 - GRAVE_TRIGGER_SHARE)))
     return Judged(texts, folds, scores, one_percent, suspicious, grave)
 
 

@@ -38,10 +38,10 @@ SIGNS: Final = (
     "sign.zero-width-in-word",
 )
 """The rules whose findings are weighed."""
-HARD_KINDS: Final = (
-    "hard_short", "chat_trigger", "chat_security", "notinject", "role_prompt", "policy_doc", "lookalike",
-)  # fmt: skip
-"""Kinds of harmless texts that use an attack's words, or are instructions themselves; all others are ordinary."""
+TRIGGER_KINDS: Final = ("hard_short", "chat_trigger", "notinject", "lookalike")
+"""Kinds of harmless texts that use an attack's words."""
+HARD_KINDS: Final = (*TRIGGER_KINDS, "chat_security", "role_prompt", "policy_doc")
+"""Those, texts about attacks, and texts that are instructions themselves; all other harmless ones are ordinary."""
 
 
 class Texts(NamedTuple):
@@ -53,6 +53,8 @@ class Texts(NamedTuple):
     is_injection: Mask
     is_ordinary: Mask
     """Harmless, and no trap."""
+    is_trigger: Mask
+    """Harmless, with an attack's words."""
     signs: Floats
     ngrams: scipy.sparse.csr_matrix
     windows: NDArray[np.intp]
@@ -122,13 +124,16 @@ def _chinese(rows: list[Row], texts: list[str], signed: Floats) -> Texts:
 
 def _common(rows: list[Row], texts: list[str], signed: Floats) -> dict[str, Any]:
     is_injection = np.array([row.is_injection for row in rows])
-    is_hard = np.array([row.kind.startswith(HARD_KINDS) for row in rows])
+    is_hard, is_trigger = (
+        ~is_injection & np.array([row.kind.startswith(kinds) for row in rows]) for kinds in (HARD_KINDS, TRIGGER_KINDS)
+    )
     return {
         "rows": rows,
         "texts": texts,
         "signs": signed,
         "is_injection": is_injection,
         "is_ordinary": ~is_injection & ~is_hard,
+        "is_trigger": is_trigger,
         "alike": alike([row.text for row in rows]),
     }
 
