@@ -45,7 +45,7 @@ ORDERS_OF_EACH_TEMPLATE: Final = 60
 CHINESE_FOLDS: Final = 8
 SUSPICIOUS_SHARE: Final = 0.05
 GRAVE_SHARE: Final = 0.01
-GRAVE_TRIGGER_SHARE: Final = 0.06
+GRAVE_TRIGGER_SHARE: Final = 0.05
 """Of harmless texts that use an attack's words: the point for quarantine is set higher where more would lie above it."""
 
 

@@ -63,7 +63,7 @@ class Texts(NamedTuple):
     """One row for each window; of Chinese texts none."""
     means: Floats
     logits: Floats
-    """The encoder's own: greatest and mean over the windows."""
+    """The encoder's own, the mean over the windows."""
     window_ngrams: scipy.sparse.csr_matrix
     """Of Chinese texts, one row for each window."""
     alike: list[set[int]]
@@ -102,7 +102,7 @@ def _english(
         windows=begins,
         vectors=vectors,
         means=np.add.reduceat(vectors, begins) / per_row,
-        logits=np.concatenate([np.maximum.reduceat(logits, begins), np.add.reduceat(logits, begins) / per_row], axis=1),
+        logits=np.add.reduceat(logits, begins) / per_row,
         window_ngrams=scipy.sparse.csr_matrix((0, ngrams.BUCKETS)),
     )
 

@@ -24,7 +24,7 @@ Folds = NDArray[np.intp]
 VECTORS_C: Final = 1e-3
 EN_NGRAMS_C: Final = 1.0
 ZH_NGRAMS_C: Final = 3.0
-STACK_C: Final = 1e-3
+STACK_C: Final = 3e-4
 INNER_PARTS: Final = 5
 _SPREAD_MIN: Final = 1e-3
 

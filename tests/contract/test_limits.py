@@ -122,6 +122,7 @@ TOLD = [
     ("SCREENED_EXCERPT_CHARACTERS_MAX", 1, "ScreeningFinding.excerpt", "at most {} characters"),
     ("SCREENED_VIEWS_SHOWN_ENTRIES_MAX", 1, "ScreenTextResponse.views", "at most {}"),
     ("SCREENED_VIEW_SHOWN_CHARACTERS_MAX", 1, "TextView.text", "at most {:,} characters"),
+    ("CLASSIFIED_SEGMENT_CHARACTERS_MAX", 1, "TrustService.ScreenText", "parts of {:,} characters"),
     ("SCREENINGS_WAITING_ENTRIES_MAX", 1, "TrustService.ScreenText", "if {} wait"),
     ("SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX", 1, "TrustService.ScreenText", "{} of the caller's agent wait"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
@@ -144,6 +145,8 @@ INSIDE = {
     "SCREENED_VIEWS_ENTRIES_MAX",
     "SCREENED_TIMES_MAX",
     "SCREENED_CHARACTERS_MIN",
+    "CLASSIFIED_STEP_CHARACTERS_MAX",  # how far parts overlap
+    "CLASSIFIED_SEGMENTS_KEPT_ENTRIES_MAX",  # what is not kept is classified again
     "SCREENING_S_MAX",  # above what any text takes
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }

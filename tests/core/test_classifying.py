@@ -124,19 +124,19 @@ def test_lines_go_to_what_reads_their_language(text: str, expected: Reading) -> 
     assert reading(canonical(text)) == expected
 
 
-@given(st.text(max_size=30), st.integers(0, 3 * limits.CLASSIFIED_SEGMENT_CHARACTERS))
+@given(st.text(max_size=30), st.integers(0, 3 * limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX))
 def test_segments_leave_nothing_out_and_none_is_longer_than_the_bound(start: str, more: int) -> None:
     text = start + "".join(chr(0x21 + place % 90) for place in range(more))
     parts = segments(text)
-    assert all(len(part) <= limits.CLASSIFIED_SEGMENT_CHARACTERS for part in parts)
-    step = limits.CLASSIFIED_SEGMENT_STEP_CHARACTERS
+    assert all(len(part) <= limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX for part in parts)
+    step = limits.CLASSIFIED_STEP_CHARACTERS_MAX
     assert "".join(part[:step] for part in parts[:-1]) + parts[-1] == text
-    assert len(parts) == 1 or len(text) > limits.CLASSIFIED_SEGMENT_CHARACTERS
+    assert len(parts) == 1 or len(text) > limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX
 
 
 def test_a_text_of_the_bound_is_one_segment_and_one_more_is_two() -> None:
-    assert len(segments("x" * limits.CLASSIFIED_SEGMENT_CHARACTERS)) == 1
-    assert len(segments("x" * (limits.CLASSIFIED_SEGMENT_CHARACTERS + 1))) == 2
+    assert len(segments("x" * limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX)) == 1
+    assert len(segments("x" * (limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX + 1))) == 2
 
 
 def test_signs_tell_what_was_found_where_and_by_which_rule() -> None:

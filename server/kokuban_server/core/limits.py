@@ -127,9 +127,10 @@ SOURCE_URI_BYTES_MAX: Final = 2_048
 SCREENINGS_WAITING_ENTRIES_MAX: Final = 16
 SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 4
 """Texts that wait to be screened by one server, and of them one agent's."""
-SCREENING_S_MAX: Final = 30.0
-CLASSIFIED_SEGMENT_CHARACTERS: Final = 6_000
-CLASSIFIED_SEGMENT_STEP_CHARACTERS: Final = 5_500
+SCREENING_S_MAX: Final = 60.0
+"""The largest text from outside takes about 15 seconds of a processor that does nothing else."""
+CLASSIFIED_SEGMENT_CHARACTERS_MAX: Final = 6_000
+CLASSIFIED_STEP_CHARACTERS_MAX: Final = 5_500
 """Of the parts that are classified one by one; each has the last 500 characters of the one before."""
 CLASSIFIED_SEGMENTS_KEPT_ENTRIES_MAX: Final = 4_096
 """Whose scores are kept, so that the same part is not classified again."""

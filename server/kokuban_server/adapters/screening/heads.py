@@ -20,7 +20,7 @@ EN_NGRAMS: Final = range(2, 6)
 ZH_NGRAMS: Final = range(1, 4)
 ZH_WINDOW_CHARACTERS: Final = 160
 ZH_STEP_CHARACTERS: Final = 100
-EN_PARTS: Final = 7
+EN_PARTS: Final = 5
 ZH_PARTS: Final = 2
 KINDS_OF_SIGNS: Final = 6
 
@@ -74,7 +74,6 @@ class Heads(NamedTuple):
             float(self.vectors.of(encoded.vectors.mean(axis=0))),
             float(by_window.max()),
             self.en_ngrams.of_text(text, EN_NGRAMS),
-            *encoded.logits.max(axis=0).tolist(),
             *encoded.logits.mean(axis=0).tolist(),
         ]
 

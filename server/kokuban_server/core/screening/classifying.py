@@ -91,7 +91,7 @@ def is_classified(source: Source) -> bool:
 
 def segments(text: str) -> list[str]:
     """Give the parts that are judged one by one, so that a long text does not hide a short order."""
-    size, step = limits.CLASSIFIED_SEGMENT_CHARACTERS, limits.CLASSIFIED_SEGMENT_STEP_CHARACTERS
+    size, step = limits.CLASSIFIED_SEGMENT_CHARACTERS_MAX, limits.CLASSIFIED_STEP_CHARACTERS_MAX
     return [text[start : start + size] for start in range(0, max(1, len(text) - size + step), step)]
 
 
