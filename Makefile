@@ -1,5 +1,5 @@
 # A newcomer's way in: `make demo`, `make test`. Each target sets up what it needs first; see tests/README.md for what the
-# tests prove. PYTHON=… chooses the interpreter, TESTS=… which tests run.
+# tests prove. PYTHON=… chooses the interpreter, TESTS=… which tests run, DATA=… a folder of texts that is no part of this project.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,11 +7,12 @@ SHELL := /bin/bash
 
 PYTHON ?=
 TESTS ?=
+DATA ?=
 BIN := .venv/bin
 
 export PYTHON
 
-.PHONY: help demo test test-faults check bench gen lock clean environment etcd
+.PHONY: help demo test test-faults check bench bench-screening train-classifier gen lock clean environment etcd
 
 help:
 	@echo 'make demo         agents review real code together and keep what is private; both proved'
@@ -19,6 +20,8 @@ help:
 	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
 	@echo 'make test-faults  the long tests: real processes killed and cut, 100,000 calls that look for leaks'
 	@echo 'make bench        measure, into build/bench.json'
+	@echo 'make bench-screening DATA=…   measure what screening finds in texts that you have, into build/screening.json'
+	@echo 'make train-classifier DATA=…  train the classifier again, with texts that you have'
 	@echo 'make gen          make the generated code again: stubs from proto/, the client for threads'
 	@echo 'make lock         choose the versions in requirements.lock again'
 	@echo 'make clean        remove what was built; the environment in .venv stays'
@@ -47,6 +50,16 @@ check: environment
 bench: environment etcd
 	mkdir -p build
 	$(BIN)/python tests/bench/run.py
+
+# One thread: sums in another order would be rounded otherwise.
+bench-screening: environment
+	@test -n '$(DATA)' || { echo 'DATA=… names the folder that has the texts, as JSON Lines; they are no part of this project'; exit 2; }
+	mkdir -p build
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/screening/bench.py '$(DATA)'
+
+train-classifier: environment
+	@test -n '$(DATA)' || { echo 'DATA=… names the folder that has the texts, as JSON Lines; they are no part of this project'; exit 2; }
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m training.train '$(DATA)'
 
 gen: environment
 	$(BIN)/python proto/generate.py

@@ -145,6 +145,7 @@ TOLD = [
     ("SCREENED_EXCERPT_CHARACTERS_MAX", 1, "ScreeningFinding.excerpt", "at most {} characters"),
     ("SCREENED_VIEWS_SHOWN_ENTRIES_MAX", 1, "ScreenTextResponse.views", "at most {}"),
     ("SCREENED_VIEW_SHOWN_CHARACTERS_MAX", 1, "TextView.text", "at most {:,} characters"),
+    ("CLASSIFIED_SEGMENT_CHARACTERS_MAX", 1, "TrustService.ScreenText", "parts of {:,} characters"),
     ("SCREENINGS_WAITING_ENTRIES_MAX", 1, "TrustService.ScreenText", "if {} wait"),
     ("SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX", 1, "TrustService.ScreenText", "{} of the caller's agent wait"),
     ("SCREENED_TEXT_BYTES_MAX", 1, "RedactTextRequest.text", "At most {:,} bytes"),
@@ -178,6 +179,8 @@ INSIDE = {
     "REDACTED_TIMES_MAX",  # likewise: `incomplete`
     "REDACTED_CHARACTERS_MIN",
     "REDACTED_REPEATED_ENTRIES_MAX",  # more are masked where words tell what they are
+    "CLASSIFIED_STEP_CHARACTERS_MAX",  # how far parts overlap
+    "CLASSIFIED_SEGMENTS_KEPT_ENTRIES_MAX",  # what is not kept is classified again
     "SCREENING_S_MAX",  # above what any text takes
     "STATUS_METADATA_VALUE_BYTES_MAX",  # above what any fact of ours has
 }

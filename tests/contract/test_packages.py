@@ -29,6 +29,10 @@ OF_THE_SERVER = {
     "rich",
     "grpcio-health-checking",
     "grpcio-reflection",
+    "numpy",
+    "onnxruntime",
+    "stackone-defender",
+    "tokenizers",
 }
 
 

@@ -114,7 +114,10 @@ class WriteScreening:
             whole = await self._screenings.judge(principal, joined, source, deadline)
             findings += [finding._replace(span=None) for finding in whole.findings if finding.rule not in known]
         worst = _worst(findings)
-        if worst is not Severity.GRAVE:  # what is held back is no part of what others read
+        if worst is Severity.GRAVE:
+            # Others do not read what is held back; and what was written before shall not hold back all that follows.
+            earlier.clear()
+        else:
             earlier.append(_Earlier(text[-limits.SCREENED_TOGETHER_CHARACTERS_MAX :], rules))
         findings.sort(key=lambda finding: -finding.severity.value)
         return worst, tuple(findings[: limits.QUARANTINE_FINDINGS_ENTRIES_MAX])

@@ -145,8 +145,8 @@ CONFLICT_SUMMARY_ENTRIES_DEFAULT: Final = 10
 CONFLICT_SUMMARY_ENTRIES_MAX: Final = 100
 
 # Screening.
-SCREENED_TOGETHER_TEXTS_ENTRIES_MAX: Final = 8
-SCREENED_TOGETHER_CHARACTERS_MAX: Final = 2_000
+SCREENED_TOGETHER_TEXTS_ENTRIES_MAX: Final = 4
+SCREENED_TOGETHER_CHARACTERS_MAX: Final = 500
 """What one agent has written last from outside that is looked at with the next: so many texts, the end of each."""
 SCREENED_TOGETHER_AGENTS_ENTRIES_MAX: Final = 1_024
 SCREENED_TEXT_BYTES_MAX: Final = VALUE_BYTES_MAX
@@ -163,7 +163,13 @@ SCREENED_VIEW_SHOWN_CHARACTERS_MAX: Final = 2_000
 SCREENINGS_WAITING_ENTRIES_MAX: Final = 64
 SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 16
 """Texts that wait to be screened by one server, and of them one agent's."""
-SCREENING_S_MAX: Final = 30.0
+SCREENING_S_MAX: Final = 60.0
+"""The largest text from outside takes about 15 seconds of a processor that does nothing else."""
+CLASSIFIED_SEGMENT_CHARACTERS_MAX: Final = 6_000
+CLASSIFIED_STEP_CHARACTERS_MAX: Final = 5_500
+"""Of the parts that are classified one by one; each has the last 500 characters of the one before."""
+CLASSIFIED_SEGMENTS_KEPT_ENTRIES_MAX: Final = 4_096
+"""Whose scores are kept, so that the same part is not classified again."""
 
 # Redaction.
 REDACTED_DEPTH_MAX: Final = 3

@@ -21,6 +21,7 @@ from kokuban_server.adapters.screening.frames import (
     encode_question,
     encode_wish,
 )
+from kokuban_server.adapters.screening.worker import Worker
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.terms import Handling, Terms
@@ -47,7 +48,7 @@ def running(screener: ProcessScreener) -> subprocess.Popen[bytes]:
     return screener._worker.process
 
 
-async def test_the_process_judges_as_the_core_does(screener: ProcessScreener) -> None:
+async def test_the_process_judges_as_what_runs_in_it_does(screener: ProcessScreener) -> None:
     source = Source(SourceKind.EXTERNAL, "https://x.example")
     for text in (
         "",
@@ -58,13 +59,15 @@ async def test_the_process_judges_as_the_core_does(screener: ProcessScreener) ->
         "\x00\n",
         "x" * limits.SCREENED_TEXT_BYTES_MAX,
     ):
-        assert await screener.screen(text, source) == screen(text, source)
+        assert await screener.screen(text, source) == Worker().screen(text, source)
 
 
 @given(st.text(st.characters(codec=None)), st.sampled_from(SourceKind))
 def test_what_goes_to_the_process_and_back_arrives_as_it_was(text: str, kind: SourceKind) -> None:
     question = encode_question(f"{ORDER}{text}", Source(kind, text))
-    assert decode_answer(answer(question[LENGTH.size :])[LENGTH.size :]) == screen(f"{ORDER}{text}", Source(kind, text))
+    assert decode_answer(answer(question[LENGTH.size :], screen)[LENGTH.size :]) == screen(
+        f"{ORDER}{text}", Source(kind, text)
+    )
 
 
 WISHES = st.builds(
@@ -79,7 +82,7 @@ WISHES = st.builds(
 @given(st.text(st.characters(codec=None)), WISHES)
 def test_what_is_to_be_redacted_goes_and_comes_back_alike(text: str, wish: Wish) -> None:
     text = f"login root@db1.example at 10.1.2.3, password: Zx9!kLmQ7w; {text}"
-    assert decode_redaction(answer(encode_wish(text, wish)[LENGTH.size :])[LENGTH.size :]) == redact(text, wish)
+    assert decode_redaction(answer(encode_wish(text, wish)[LENGTH.size :], screen)[LENGTH.size :]) == redact(text, wish)
 
 
 async def test_the_process_redacts_as_the_core_does(screener: ProcessScreener) -> None:

@@ -117,7 +117,7 @@ class _FindingSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Findi
     FINDING_SEVERITY_SUSPICIOUS: _FindingSeverity.ValueType  # 2
     """It could be an order, or a text about orders: `ADMIT_AS_DATA`."""
     FINDING_SEVERITY_GRAVE: _FindingSeverity.ValueType  # 3
-    """It is an order that was hidden or encoded, or several signs of one side by side: `QUARANTINE`."""
+    """It is an order that was hidden or encoded, several signs of one side by side, or very like one as a whole: `QUARANTINE`."""
 
 class FindingSeverity(_FindingSeverity, metaclass=_FindingSeverityEnumTypeWrapper):
     """FindingSeverity is how sure it is that what was found is not meant for people to read. The gravest finding makes the verdict."""
@@ -129,7 +129,7 @@ FINDING_SEVERITY_NOTE: FindingSeverity.ValueType  # 1
 FINDING_SEVERITY_SUSPICIOUS: FindingSeverity.ValueType  # 2
 """It could be an order, or a text about orders: `ADMIT_AS_DATA`."""
 FINDING_SEVERITY_GRAVE: FindingSeverity.ValueType  # 3
-"""It is an order that was hidden or encoded, or several signs of one side by side: `QUARANTINE`."""
+"""It is an order that was hidden or encoded, several signs of one side by side, or very like one as a whole: `QUARANTINE`."""
 Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
 
 class _RedactionKind:
@@ -572,7 +572,9 @@ class ScreeningFinding(_message.Message):
     SPAN_FIELD_NUMBER: _builtins.int
     EXCERPT_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
-    """rule is the id of the rule that found it: `override.en`, `concealed.tags`."""
+    """rule is the id of the rule that found it: `override.en`, `concealed.tags`; or `classifier.en`, `classifier.zh`, which tell
+    neither where nor what.
+    """
     severity: Global___FindingSeverity.ValueType
     """severity is how sure it is."""
     view: _builtins.str
@@ -650,7 +652,9 @@ class ScreenTextResponse(_message.Message):
     verdict: Global___ScreeningVerdict.ValueType
     """verdict is what is proposed."""
     rule_set: _builtins.str
-    """rule_set names the rules and views by which it was judged. The same text under the same name is judged alike."""
+    """rule_set names the rules and views by which it was judged, and after a `+` the classifier if it took part. The same text
+    from the same source under the same name is judged alike.
+    """
     token: _builtins.str
     """token names a state of the board's record, which says that there is the board."""
     @_builtins.property

@@ -97,9 +97,12 @@ class TrustServiceServicer(object):
         """ScreenText says what screening finds in a text, and what it would propose for it. Nothing is kept: neither the text nor
         what was found. Any member may ask.
 
-        Three stages judge: the text's structure, its views (how else it can be read: with what is hidden in it, with what is
-        encoded undone), and rules over each view, in English and Chinese. There is no classifier behind them. A text in which
-        nothing is found is not therefore harmless: an order in ordinary words, without any disguise, is mostly not found.
+        Three stages judge every text: its structure, its views (how else it can be read: with what is hidden in it, with what is
+        encoded undone), and rules over each view, in English and Chinese. A fourth judges what comes from outside (`source.kind`
+        TOOL or EXTERNAL): a classifier, in parts of 6,000 characters. English goes by a small language model, Chinese, Japanese and
+        Korean by runs of characters that were learnt from Chinese. Its findings are `classifier.en` and `classifier.zh`: GRAVE where
+        about one in a hundred ordinary texts lies, SUSPICIOUS where five do. A text in which nothing is found is not therefore
+        harmless. If the classifier cannot be loaded, what comes from outside has no verdict, and the call fails.
 
         A server screens one text at a time, in a process apart; those of writes wait in the same row. `TOO_MANY_REQUESTS` if 64 wait,
         and `PRINCIPAL_LIMIT_REACHED` if 16 of the caller's agent wait, those in hand among them.

@@ -39,7 +39,12 @@ class ProcessScreener:
 
     async def screen(self, text: str, source: Source) -> Screening:
         """Judge a text. Raises `ScreenerError`."""
-        return decode_answer(await self._ask(encode_question(text, source)))
+        answer = await self._ask(encode_question(text, source))
+        try:
+            return decode_answer(answer)
+        except ScreenerError as fault:
+            _log.warning("screening.no_verdict", reason=str(fault))
+            raise
 
     async def redact(self, text: str, wish: Wish) -> Redaction:
         """Redact a text. Raises `ScreenerError`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kokuban_server.core.screening.rules import Rule
-    from kokuban_server.core.screening.views import View
+    from kokuban_server.core.screening.views import Canonical, View
     from kokuban_server.core.trust import Source
 
 _MATCHES_MAX: Final = 16
@@ -87,7 +87,12 @@ class _Clue(NamedTuple):
 
 def screen(text: str, source: Source) -> Screening:
     """Say what a text would do to whoever takes it for instructions. Takes a text of any characters and any length."""
-    views, is_cut = canonical(text)
+    return judge(canonical(text), source)
+
+
+def judge(found: Canonical, source: Source) -> Screening:
+    """Say the same of a text whose views are made."""
+    views, is_cut = found
     plain = views[0]
     findings = list(_signs(plain.text))
     if is_cut:
@@ -103,9 +108,9 @@ def screen(text: str, source: Source) -> Screening:
     findings += _combined(plain, clues)
     for view in views[1:]:
         findings += _spelt_out(view)
-        found = seen[view.name] = Counter()
+        counted = seen[view.name] = Counter()
         for rule, spans in _matches(view):
-            found[rule.id] = len(spans)
+            counted[rule.id] = len(spans)
             concealed = _unseen(view, spans, plain, seen[view.base][rule.id]) if view.base else spans
             findings += [_finding(rule.id, rule.concealed, view, span) for span in concealed]
     findings.sort(key=lambda finding: -finding.severity.value)
@@ -113,6 +118,13 @@ def screen(text: str, source: Source) -> Screening:
     named = {finding.view for finding in findings}
     shown = [_shown(view) for view in views[1:] if view.name in named][: limits.SCREENED_VIEWS_SHOWN_ENTRIES_MAX]
     return Screening(_verdict(findings, source), tuple(findings), tuple(shown), RULES_VERSION)
+
+
+def with_findings(screening: Screening, more: list[Finding], source: Source) -> Screening:
+    """Give the verdict on a text in which more was found than the rules did."""
+    findings = sorted([*more, *screening.findings], key=lambda finding: -finding.severity.value)
+    del findings[limits.SCREENED_FINDINGS_ENTRIES_MAX :]
+    return screening._replace(verdict=_verdict(findings, source), findings=tuple(findings))
 
 
 def _matches(view: View) -> Iterator[tuple[Rule, list[tuple[int, int]]]]:
