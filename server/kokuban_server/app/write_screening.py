@@ -44,13 +44,6 @@ class HeldBack(Exception):  # noqa: N818 - not told to anybody: what comes of it
         self.rule_set = rule_set
 
 
-class _Earlier(NamedTuple):
-    """A text that the same agent has written before, and what was found in it."""
-
-    text: str
-    rules: frozenset[str]
-
-
 def is_screened(step: Step, policy: Policy) -> bool:
     """Say whether a mutation has to be screened: it comes from outside or a tool, or is trusted no more than that."""
     if isinstance(step.mutation, Delete | Endorse) or step.target.rules.screening is ScreeningProfile.OFF:
@@ -66,7 +59,7 @@ class WriteScreening:
 
     def __init__(self, screenings: Screenings) -> None:
         self._screenings = screenings
-        self._earlier: OrderedDict[tuple[str, str, str], deque[_Earlier]] = OrderedDict()
+        self._earlier: OrderedDict[tuple[str, str, str], deque[str]] = OrderedDict()
 
     async def judge(
         self, principal: Principal, board_id: str, steps: Iterable[Step], reason: str, deadline: float
@@ -98,32 +91,38 @@ class WriteScreening:
     ) -> tuple[Severity, tuple[Finding, ...]]:
         """Judge a text with those that the agent has written before it: an order may come in parts.
 
-        Gives the gravest of what is found, and that. What each part shows by itself, and what two harmless things show for
-        standing side by side, says nothing about the whole.
+        Gives the gravest of what is found, and that. Of the whole only what is grave counts, and not that two harmless things
+        stand side by side. A classifier's score is a matter of degree, so it counts only where the new part is suspicious by
+        itself: else a harmless one would be held back for what came before it.
         """
         name = (principal.tenant, board_id, principal.agent)
         earlier = self._earlier.setdefault(name, deque(maxlen=limits.SCREENED_TOGETHER_TEXTS_ENTRIES_MAX))
         self._earlier.move_to_end(name)
         if len(self._earlier) > limits.SCREENED_TOGETHER_AGENTS_ENTRIES_MAX:
             self._earlier.popitem(last=False)
-        rules = frozenset(finding.rule for finding in found.findings)
         findings = list(found.findings)
         if earlier and _worst(findings) is not Severity.GRAVE:
-            known = rules.union(*(one.rules for one in earlier)) | {_COMBINED}
-            joined = "\n".join([*(one.text for one in earlier), text[: limits.SCREENED_TOGETHER_CHARACTERS_MAX]])
+            joined = "\n".join([*earlier, text[: limits.SCREENED_TOGETHER_CHARACTERS_MAX]])
             whole = await self._screenings.judge(principal, joined, source, deadline)
-            findings += [finding._replace(span=None) for finding in whole.findings if finding.rule not in known]
+            findings += [
+                finding._replace(span=None)
+                for finding in whole.findings
+                if finding.severity is Severity.GRAVE
+                and finding.rule != _COMBINED
+                and (found.findings or not finding.rule.startswith(_CLASSIFIER))
+            ]
         worst = _worst(findings)
         if worst is Severity.GRAVE:
             # Others do not read what is held back; and what was written before shall not hold back all that follows.
             earlier.clear()
         else:
-            earlier.append(_Earlier(text[-limits.SCREENED_TOGETHER_CHARACTERS_MAX :], rules))
+            earlier.append(text[-limits.SCREENED_TOGETHER_CHARACTERS_MAX :])
         findings.sort(key=lambda finding: -finding.severity.value)
         return worst, tuple(findings[: limits.QUARANTINE_FINDINGS_ENTRIES_MAX])
 
 
 _COMBINED = "combined"
+_CLASSIFIER = "classifier."
 
 
 def _worst(findings: Iterable[Finding]) -> Severity:
