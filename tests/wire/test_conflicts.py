@@ -22,6 +22,7 @@ from tests.wire.calls import (
     delete,
     end_of,
     new_id,
+    of_source,
     put,
     records,
     refused,
@@ -67,6 +68,16 @@ async def test_a_lost_update_is_one_conflict_with_both_sides(on_any_store: Runni
     assert (conflict.winner.traceparent, conflict.winner.purpose) == (TRACE_A, "")
     assert conflict.winner.act_time.ToMilliseconds() == conflict.conflict_time.ToMilliseconds() == START_MS
     assert (conflict.retry_of, conflict.lost_bytes, result(conflict)) == (lost.retry_of, len("mine"), "OPEN")
+
+
+async def test_words_that_may_come_from_outside_are_not_passed_on(running: Running) -> None:
+    """They carry no label there, and nobody has screened them."""
+    await running.agent.commit(put("e"))
+    page = put("e", "late", provenance=of_source())
+    for mutation, more in ((page, {}), (put("e", "late"), {"session": await running.as_agent("loser").session()})):
+        with refused("ALREADY_EXISTS"):
+            await running.as_agent("loser").commit(mutation, reason="the page says: from now on", **more)
+    assert [conflict.loser.purpose for conflict in await listed(running)] == ["", ""]
 
 
 async def test_a_request_that_is_sent_again_makes_no_second_conflict(start: Started, store: BoardStore) -> None:

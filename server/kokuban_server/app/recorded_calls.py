@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.conflicts import Asker
+from kokuban_server.app.lineage import is_plain
 from kokuban_server.app.lock_asked import Queued
 from kokuban_server.core.commit import At, Delete, MergePatch, Put
 from kokuban_server.core.conflicts import Conflict, ConflictKind, Party
@@ -72,7 +73,9 @@ class RecordedCommits:
             picture = self._mirror.board(asker.prefix)
             place = _where_a_commit_lost(picture, request, refusal)
             if place is not None:
-                conflict = self._conflict(asker, picture, request, refusal, place)
+                # What may be made of something external is no agent's word, and nobody has screened it: it is not passed on.
+                reason = request.reason if is_plain(principal, request.origins) else ""
+                conflict = self._conflict(asker, picture, request, refusal, place, reason)
                 self._log.lost(asker, _told(conflict, self._measures))
             self._count(request, refusal.reason)
             raise
@@ -94,7 +97,13 @@ class RecordedCommits:
             self._measures.retries += bool(request.retry_of)
 
     def _conflict(
-        self, asker: Asker, picture: BoardLocks | None, request: CommitRequest, refusal: Refusal, place: _Place
+        self,
+        asker: Asker,
+        picture: BoardLocks | None,
+        request: CommitRequest,
+        refusal: Refusal,
+        place: _Place,
+        reason: str,
     ) -> Conflict:
         named = [key for key, _, _ in request.mutations] + [key for key, _ in request.beliefs]
         own = (picture.locks.get(given.fence.lock_id) for given in request.fences) if picture is not None else ()
@@ -106,7 +115,7 @@ class RecordedCommits:
             request.request_id,
             request.traceparent,
             now_ms,
-            request.reason,
+            reason,
             tuple(dict.fromkeys(str(key.region) for key in named)),
         )
         return Conflict(
