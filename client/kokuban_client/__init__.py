@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Unavailable,
         Withheld,
     )
+    from kokuban_client.prompts import render_for_prompt
     from kokuban_client.types import (
         KEEP,
         NOW,
@@ -220,10 +221,11 @@ __all__ = [
     "Withheld",
     "Written",
     "connect",
+    "render_for_prompt",
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_board")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_board", "prompts")
 
 
 def __getattr__(name: str) -> object:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import kokuban_client
-from kokuban_client import _audit, _board, _conflicts, _sessions, _watch, errors, sync, types
+from kokuban_client import _audit, _board, _conflicts, _sessions, _watch, errors, prompts, sync, types
 
 PUBLIC = {
     "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
@@ -21,6 +21,7 @@ PUBLIC = {
     "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState",
     "Snapshot", "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView",
     "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
+    "render_for_prompt",
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
-    homes = [vars(module) for module in (types, errors, _watch, _sessions, _audit, _conflicts, _board)]
+    homes = [vars(module) for module in (types, errors, _watch, _sessions, _audit, _conflicts, _board, prompts)]
     for name in PUBLIC:
         assert getattr(kokuban_client, name) is next(home[name] for home in homes if name in home)
 
