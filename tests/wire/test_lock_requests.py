@@ -398,7 +398,7 @@ async def test_LE_05_what_waits_ends_and_what_is_held_does_not(on_any_store: Run
     pulse = await holder.agent.keep_alive(holder.session)
     states = []
     for end in ("expired", "cut", "lapsed", "closed"):
-        waiting = await member.queued("a", wait_s=0.05 if end == "expired" else 60)
+        waiting = await member.queued("a", wait_s=1 if end == "expired" else 60)
         if end == "cut":
             waiting.cancel()
         if end == "lapsed":
@@ -421,7 +421,7 @@ async def test_LE_05_what_waits_ends_and_what_is_held_does_not(on_any_store: Run
 async def test_a_wait_on_a_server_that_drains_ends_and_keeps_its_place_on_another(
     start: Started, any_store: BoardStore
 ) -> None:
-    one, two = await start(Kept(any_store)), await start(any_store)
+    one, two = await start(Kept(any_store), drain_grace_s=10.0), await start(any_store)
     holder, late = await two.join("holder"), await two.join("late")
     fence = await holder.acquire("a")
     session = await one.as_agent("writer-2").session()
