@@ -164,6 +164,7 @@ def test_the_exit_codes_are_these() -> None:
         "audit log broken": 9,
         "text is data": 10,
         "text for quarantine": 11,
+        "text has secrets": 12,
     }
     expected = {
         errors.RevisionMismatch: 3,

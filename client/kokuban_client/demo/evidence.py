@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import kokuban_client
@@ -97,6 +97,8 @@ class Evidence:
     peeks: Sequence[Peek]
     changes_watched: int
     """How many states of the plan's entries the supervisor's watch has told."""
+    outcomes: Mapping[tuple[str, str, int], str] = field(default_factory=dict)
+    """What became of conflicts, as the server's log has it: by path, loser, and the revision that was there."""
 
 
 async def collect(
@@ -150,6 +152,11 @@ async def collect(
         crash=crash,
         peeks=await _peeks(address, run, agents),
         changes_watched=changes_watched,
+        outcomes={
+            (one.path, one.loser.agent, one.actual.number): one.outcome.value
+            async for one in board.conflicts(region=run.region)
+            if one.actual is not None
+        },
     )
 
 

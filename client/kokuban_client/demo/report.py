@@ -168,18 +168,24 @@ def _agents(outcome: Outcome) -> RenderableType:
     return table
 
 
+_BECAME = {"won": "who then wrote", "merged": "who then wrote on top", "lost again": "who then lost again"}
+"""What the server's log of conflicts says of the loser."""
+
+
 def _conflicts(outcome: Outcome) -> RenderableType:
-    table = grid("<", "<")
+    table = grid("<", "<", "<")
     # The race first: it is the one that was meant.
     shown = sorted(outcome.evidence.conflicts, key=lambda one: one.path != layout.RACE)[:_CONFLICTS_SHOWN]
     for one in shown:
         believed = one.expected.number if one.expected else "nothing"
         found = one.actual.number if one.actual else "nothing"
         path = _tail(one.path.removeprefix(f"{layout.PLAN}/"), 26)
-        table.add_row("", path, f"{one.winner} before {one.loser} (saw {believed}, is {found})")
+        became = outcome.evidence.outcomes.get((one.path, one.loser, one.actual.number)) if one.actual else None
+        told = _BECAME.get(became or "", "")
+        table.add_row("", path, f"{one.winner} before {one.loser} (saw {believed}, is {found})", told)
     rest = len(outcome.evidence.conflicts) - len(shown)
     if rest > 0:
-        table.add_row("", f"and {rest} more", "")
+        table.add_row("", f"and {rest} more", "", "")
     return table
 
 
