@@ -153,6 +153,7 @@ def test_an_error_survives_the_way_between_processes() -> None:
 REPEATED = {
     "TOO_MANY_REQUESTS",
     "PRINCIPAL_LIMIT_REACHED",
+    "SCREENING_UNAVAILABLE",
     "STORE_UNAVAILABLE",
     "SERVER_DRAINING",
     "OUTCOME_UNKNOWN",
