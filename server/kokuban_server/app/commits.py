@@ -378,14 +378,16 @@ class Commits:
                 precondition = mutation.precondition
                 if isinstance(precondition, At) and precondition.epoch != epoch:
                     raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
-            label = labels.get(index, OWN_WORD)
-            if index in labels:
-                pass
-            elif isinstance(mutation, Endorse):
+            label = labels.get(index)
+            if isinstance(mutation, Endorse):
                 label = Label(mutation.trust)
-            elif lineage is not None and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE):
+            elif (
+                label is None
+                and lineage is not None
+                and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE)
+            ):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
-            steps.append(Step(region.target(key), mutation, index, label))
+            steps.append(Step(region.target(key), mutation, index, label or OWN_WORD))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = open_region(board, principal, key.region, Verb.READ)

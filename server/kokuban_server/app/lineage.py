@@ -130,7 +130,7 @@ class Lineages:
             try:
                 region = self._access.open_under(board, principal, key.region, Verb.READ)
             except NotFound:
-                heads[name] = _NOWHERE
+                heads[name] = keys.NOWHERE
             else:
                 opened.append(region)
                 heads[name] = keys.head(region.prefix, key.path)
@@ -173,10 +173,6 @@ class Lineages:
                 after = record.key
             more = page.more
         return None
-
-
-_NOWHERE = keys.HEAD
-"""A key that never holds anything."""
 
 
 def is_plain(principal: Principal, origins: Origins) -> bool:

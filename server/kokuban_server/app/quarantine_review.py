@@ -105,7 +105,7 @@ class QuarantineReview:
             after = record.key
             item = decode_quarantined(record.key, record.value)
             matches = item.state is wanted.state and wanted.agent in {"", item.agent}
-            if matches and wanted.uri in {"", item.source.uri} and self._may(principal, board, item.keys, Verb.READ):
+            if matches and wanted.uri in {"", item.source.uri} and self._may_read(principal, board, item.keys):
                 found.append(OnShelf(keys.name_on_board(record.key), record.key, record.revision, item))
                 if len(found) == page_size:
                     more = page.more or index + 1 < len(page.records)
@@ -135,7 +135,7 @@ class QuarantineReview:
         except NotFound:
             return Reviewed(name, None)
         item = shelf.item
-        if not self._may(principal, board, item.keys, Verb.READ):
+        if not self._may_read(principal, board, item.keys):
             return Reviewed(name, None)
         refusal = ""
         if item.state is QuarantineState.WAITING:
@@ -181,10 +181,10 @@ class QuarantineReview:
         self._access.require_one_of(principal, _REVIEWERS, board_id)
         return await self._access.enter(principal, board_id, deadline)
 
-    def _may(self, principal: Principal, board: Board, named: Sequence[EntryKey], verb: Verb) -> bool:
+    def _may_read(self, principal: Principal, board: Board, named: Sequence[EntryKey]) -> bool:
         try:
             for key in named:
-                self._access.open_under(board, principal, key.region, verb, noted=False)
+                self._access.open_under(board, principal, key.region, Verb.READ, noted=False)
         except Refusal:
             return False
         return True

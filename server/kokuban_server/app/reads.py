@@ -88,10 +88,6 @@ _FIELDS: dict[type[Freshness], str] = {
     AskLocal: "consistency.local",
 }
 
-_NOWHERE = keys.HEAD
-"""A key that never holds anything: read where there is nothing that the caller may read, so that the answer takes as long and
-names a state all the same."""
-
 _SCANS_MAX = 16
 """How often a page is filled up before it is given short: bounds the work behind a long run of tombstones."""
 
@@ -182,7 +178,7 @@ class Reads:
             readable.append(key)
         consistency = self._consistency(freshness)
         if not heads:  # the answer still names a state, as it would if the regions were there and empty
-            heads = [_NOWHERE]
+            heads = [keys.NOWHERE]
         cut, states = await self._settled(
             lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
@@ -268,7 +264,7 @@ class Reads:
         try:
             opened = self._access.open(principal, board, key.region, Verb.READ)
         except NotFound:  # told with the state that was read, like an entry that is not there
-            cut = await self._store.read([_NOWHERE], STRONG, left_s(deadline))
+            cut = await self._store.read([keys.NOWHERE], STRONG, left_s(deadline))
             raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
         prefix = keys.history(keys.head(opened.prefix, key.path))
         after = read_page_token(page_token, prefix, prefix)

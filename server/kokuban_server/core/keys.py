@@ -43,6 +43,10 @@ LOCK_GENERATION: Final = b"k/g/"  # moved by every grant and downgrade in a regi
 QUEUE_GENERATION: Final = b"k/q/"  # moved by every wait that begins in a region
 SERVER: Final = b"k/r/"  # that a server lives, on a lease of its own
 
+NOWHERE: Final = HEAD
+"""A key that never holds anything: read where there is nothing that the caller may read, so that the answer takes as long and
+names a state all the same."""
+
 _ESCAPED = re.compile(rb"[\x00-\x1f%/\x7f]")
 _SEQUENCE_TOP: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TIME_TOP_MS: Final = 999_999_999_999_999

@@ -48,6 +48,7 @@ from kokuban_server.wire.fields import (
     parse_message,
     request_id,
     session_given,
+    time_ms,
     too_many,
     trust_level,
     words,
@@ -249,18 +250,14 @@ def source(message: trust_pb2.DeclaredSource, field: str) -> Source:
     digest = message.content_sha256
     if digest and not _SHA256.fullmatch(digest):
         raise InvalidRequest("FIELD_INVALID", f"{field}.content_sha256", "64 lower-case hexadecimal digits")
-    time_ms = 0
-    if message.HasField("fetch_time"):
-        time = message.fetch_time
-        time_ms = time.seconds * 1000 + time.nanos // NANOS_PER_MS
-        if time.nanos % NANOS_PER_MS or not 0 <= time.nanos <= 999_999_999 or not 0 < time_ms <= _YEAR_9999_MS:  # noqa: PLR2004 - a second's nanoseconds
-            raise InvalidRequest("FIELD_INVALID", f"{field}.fetch_time", "whole milliseconds after 1970")
-    return Source(kind, uri, name, bytes.fromhex(digest), time_ms)
+    fetch_time_ms = time_ms(message.fetch_time, f"{field}.fetch_time")
+    if message.HasField("fetch_time") and not fetch_time_ms:
+        raise InvalidRequest("FIELD_INVALID", f"{field}.fetch_time", "whole milliseconds after 1970")
+    return Source(kind, uri, name, bytes.fromhex(digest), fetch_time_ms)
 
 
 _SOURCE_KINDS = {kind.value: kind for kind in SourceKind if kind is not SourceKind.UNDECLARED}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_YEAR_9999_MS = 253_402_300_799_999
 
 
 def _entry_at(message: entry_pb2.EntryAt, field: str) -> tuple[EntryKey, At]:
