@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kokuban_client._audit import AuditRecords
     from kokuban_client._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
     from kokuban_client._conflicts import Conflicts, ConflictWatch
+    from kokuban_client._examination import Examination
     from kokuban_client._sessions import Session
     from kokuban_client._watch import Watch
     from kokuban_client.errors import (
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         Entry,
         EntryChange,
         EntryKey,
+        ExaminedPage,
         External,
         Fence,
         FindingSeverity,
@@ -105,6 +107,9 @@ if TYPE_CHECKING:
         Source,
         SourceKind,
         Status,
+        StoreFinding,
+        StoreFindingKind,
+        StoreFindingOutcome,
         TaintMode,
         Text,
         TextView,
@@ -153,6 +158,8 @@ __all__ = [
     "Entry",
     "EntryChange",
     "EntryKey",
+    "Examination",
+    "ExaminedPage",
     "External",
     "Fence",
     "FindingSeverity",
@@ -208,6 +215,9 @@ __all__ = [
     "Source",
     "SourceKind",
     "Status",
+    "StoreFinding",
+    "StoreFindingKind",
+    "StoreFindingOutcome",
     "TaintMode",
     "Text",
     "TextView",
@@ -225,7 +235,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_board", "prompts")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_examination", "_board", "prompts")
 
 
 def __getattr__(name: str) -> object:

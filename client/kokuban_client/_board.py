@@ -11,6 +11,7 @@ from kokuban_client import _channel, _wire
 from kokuban_client._audit import AuditRecords
 from kokuban_client._calls import Calls
 from kokuban_client._conflicts import Conflicts, ConflictWatch
+from kokuban_client._examination import Examination
 from kokuban_client._identity import Identity
 from kokuban_client._locks import ClaimHold, RequestedHold
 from kokuban_client._retry import CONFLICTS, Deadline
@@ -268,6 +269,14 @@ class Client:
         request = audit_wire.verify_request(anchor_hash)
         answer = await self._calls.call(lambda link: link.admin.VerifyAudit, request, timeout_s=timeout_s)
         return audit_wire.verdict(answer)
+
+    def examine_store(self, *, repair: bool = False, timeout_s: float | None = None) -> Examination:
+        """Look through the store for records with which something is wrong, and put right what can be. For operators.
+
+        Gives what was found page by page, to be iterated over with `async for`; the work is done while that goes on. It may
+        be done while agents work: what lives is never touched. `timeout_s` is for each page.
+        """
+        return Examination(self._calls, repair=repair, timeout_s=timeout_s)
 
     async def aclose(self) -> None:
         """Close the sessions and the connections. Locks that are in use are lost.

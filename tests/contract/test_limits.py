@@ -114,6 +114,7 @@ TOLD = [
     ("PAGE_ENTRIES_MAX", 1, "ListAuditRecordsRequest.page_size", "up to {}"),
     ("PAGE_ENTRIES_DEFAULT", 1, "ListAuditRecordsRequest.page_size", "0 means {}."),
     ("PAGE_BYTES_MAX", 1024 * 1024, "ListAuditRecordsRequest.page_size", "before {} MiB"),
+    ("STORE_EXAMINED_ENTRIES_MAX", 1, "ExamineStoreResponse", "up to {} of them"),
     ("AUDIT_FAULTS_ENTRIES_MAX", 1, "VerifyAuditResponse.faults", "at most {}"),
     ("CONFLICTS_ENTRIES_MAX", 1, "ConflictService", "newest {:,} are kept"),
     ("CONFLICT_AGE_MS_MAX", DAY_MS, "ConflictService", "at most {} days"),

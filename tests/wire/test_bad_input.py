@@ -18,6 +18,7 @@ from kokuban.v1 import (
     conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
+    examination_pb2,
     lock_pb2,
     lock_service_pb2,
     policy_pb2,
@@ -260,6 +261,7 @@ FULL: dict[str, Callable[[], Message]] = {
         page_token="x",  # noqa: S106 - no password
     ),
     ADMIN + "VerifyAudit": lambda: audit_pb2.VerifyAuditRequest(anchor_hash="0" * 64),
+    ADMIN + "ExamineStore": lambda: examination_pb2.ExamineStoreRequest(repair=True, page_token="x"),  # noqa: S106 - no password
     TRUST + "Endorse": lambda: trust_service_pb2.EndorseRequest(
         board="main",
         key=key("e"),
@@ -302,6 +304,7 @@ _NOTHING_REQUIRED = {
     ADMIN + "ListBoards",
     ADMIN + "ListAuditRecords",
     ADMIN + "VerifyAudit",
+    ADMIN + "ExamineStore",
 }
 
 

@@ -31,6 +31,7 @@ from kokuban_client.sync import _channel
 from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._calls import Calls
 from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
+from kokuban_client.sync._examination import Examination
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client.sync._watch import Watch
@@ -266,6 +267,14 @@ class Client:
         request = audit_wire.verify_request(anchor_hash)
         answer = self._calls.call(lambda link: link.admin.VerifyAudit, request, timeout_s=timeout_s)
         return audit_wire.verdict(answer)
+
+    def examine_store(self, *, repair: bool = False, timeout_s: float | None = None) -> Examination:
+        """Look through the store for records with which something is wrong, and put right what can be. For operators.
+
+        Gives what was found page by page, to be iterated over with `for`; the work is done while that goes on. It may
+        be done while agents work: what lives is never touched. `timeout_s` is for each page.
+        """
+        return Examination(self._calls, repair=repair, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close the sessions and the connections. Locks that are in use are lost.

@@ -29,6 +29,7 @@ from kokuban_server.app.commits import Commits
 from kokuban_server.app.conflict_reading import ConflictReading
 from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
+from kokuban_server.app.doctor import Doctor
 from kokuban_server.app.endorsements import Endorsements
 from kokuban_server.app.gauges import Gauges
 from kokuban_server.app.heads import Heads
@@ -50,7 +51,7 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
-from kokuban_server.app.upkeep import Upkeep
+from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.bootstrap.identities import open_callers
@@ -67,6 +68,7 @@ from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.decode import decode_again
+from kokuban_server.wire.examination_services import ExaminationMethods
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from kokuban_server.ports.clock import Clock
     from kokuban_server.ports.tracing import Tracer
     from kokuban_server.settings import Settings
+    from kokuban_server.wire.rpc import Method
 
 _START_S = 30.0
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -182,7 +185,7 @@ class Server:
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
                     **BoardMethods(board_administration).methods,
-                    **AuditMethods(AuditReading(store, access)).methods,
+                    **_bookkeeping(store, access, audit, window_ms),
                 },
                 "TrustService": TrustService(
                     self._screenings, Endorsements(commits, access), review, request_ids, epoch
@@ -269,6 +272,13 @@ class Server:
             await self._metrics.close()
         if self._tracer is not None:
             await self._tracer.close()
+
+
+def _bookkeeping(store: BoardStore, access: Access, audit: AuditLog, window_ms: int) -> dict[str, Method]:
+    """Give the methods that judge what is stored."""
+    reading = AuditReading(store, access)
+    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS)
+    return {**AuditMethods(reading).methods, **ExaminationMethods(doctor).methods}
 
 
 async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:

@@ -24,6 +24,7 @@ ENTRY_ENDORSE: Final = "entry.endorse"
 QUARANTINE_RELEASE: Final = "quarantine.release"
 QUARANTINE_REJECT: Final = "quarantine.reject"
 HISTORY_COMPACT: Final = "history.compact"
+STORE_REPAIR: Final = "store.repair"
 ACCESS_REFUSED: Final = "access.refused"
 
 _FOREIGN_CHARACTERS_MAX: Final = 256

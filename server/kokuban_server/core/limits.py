@@ -94,6 +94,10 @@ HISTORY_AGE_MS_MAX: Final = 30 * 24 * 3_600 * 1_000
 TOMBSTONE_MS: Final = 7 * 24 * 3_600 * 1_000
 STORE_HISTORY_MS: Final = 3_600 * 1_000
 
+# The examination of the store.
+STORE_EXAMINED_ENTRIES_MAX: Final = 500
+"""Records that are looked at for one page."""
+
 # The audit log.
 AUDIT_BATCH_ENTRIES_MAX: Final = 64
 """Records of one chain that are written in one commit."""
