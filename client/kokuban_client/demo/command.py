@@ -43,7 +43,8 @@ def demo(
     the plan, one is paused past its lease, one is killed in the middle of its work. In the end all of it is proved.
 
     In a second part, on a server with credentials, two agents with tokens for two users work on one board, and try
-    everything on each other's regions. Exit code 0 only if the whole proof of both parts holds.
+    everything on each other's regions. Last comes who lost to whom in the first part. Exit code 0 only if the whole proof of
+    both parts holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
@@ -70,6 +71,7 @@ def demo(
         click.echo(json.dumps({**told, "proved": is_proved}, indent=2))
     else:
         two_users_running.print_report(two_users, sys.stdout)
+        running.print_conflicts(outcome, sys.stdout)
     context.exit(0 if is_proved else 1)
 
 
