@@ -787,6 +787,7 @@ class Board:
         wait_s: float = 0.0,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         on_queued: Callable[[Queued], object] | None = None,
@@ -797,7 +798,8 @@ class Board:
         `purpose` is shown to whoever is refused or waits. Without `wait_s` somebody else's lock is told at once, as
         LockedByOther; with it, LockWaitExpired when the time is over, and `on_queued` is told where the request stands.
         `hold_max_s` ends the lock however well it is renewed; `lock_delay_s` is for how long its place stays closed after a
-        loss. `timeout_s` is the time to reach a server, on top of the wait. When the lock is lost `on_lost` is called with the
+        loss. `retry_of` is the request id of a refusal that this request answers to, so that its conflict's outcome is known.
+        `timeout_s` is the time to reach a server, on top of the wait. When the lock is lost `on_lost` is called with the
         LockLost, which must not take long, then the block is stopped; see `HeldLock`.
         """
         return self.lock_all(
@@ -807,6 +809,7 @@ class Board:
             wait_s=wait_s,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
             session=session,
             on_lost=on_lost,
             on_queued=on_queued,
@@ -822,6 +825,7 @@ class Board:
         wait_s: float = 0.0,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         on_queued: Callable[[Queued], object] | None = None,
@@ -839,6 +843,7 @@ class Board:
             wait_s=wait_s,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
         )
         return HeldLock(
             self,
@@ -859,6 +864,7 @@ class Board:
         scope: LockScope | Literal["entry", "subtree"] = LockScope.ENTRY,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         timeout_s: float | None = None,
@@ -875,6 +881,7 @@ class Board:
             purpose=purpose,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
         )
         return Claim(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
 

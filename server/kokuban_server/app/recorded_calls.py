@@ -183,7 +183,7 @@ class RecordedLocks:
 
     def _won(self, principal: Principal, request: LockRequest) -> None:
         asker = Asker(principal.tenant, request.board, principal.agent)
-        self._log.won(ConflictKind.LOCK, asker, request.request_id, "", {})
+        self._log.won(ConflictKind.LOCK, asker, request.request_id, request.retry_of, {})
 
     def _lost(
         self, principal: Principal, request: LockRequest, refusal: LockedByOther | Deadlock | LockWaitExpired
@@ -216,6 +216,7 @@ class RecordedLocks:
                     loser=loser,
                     winner=place.winner,
                     lock_id=place.lock_id,
+                    retry_of=request.retry_of,
                     waited_ms=place.waited_ms,
                 ),
                 self._measures,
@@ -269,8 +270,9 @@ def _where_a_commit_lost(
         if not request.mutations:
             return None
         region, path = request.mutations[0][0]
-        heir = _heir(picture, request, {given.fence.lock_id for given in request.fences})
-        return _Place(str(region), path, heir[1], lock_id=heir[0]) if heir else _Place(str(region), path, None)
+        lost = {given.fence.lock_id for given in request.fences}
+        lock_id, winner = _breaker(picture, lost) or _heir(picture, request, lost) or ("", None)
+        return _Place(str(region), path, winner, lock_id=lock_id)
     expected = refusal.expected_revision if isinstance(refusal, RevisionMismatch) else 0
     winner = _writer(refusal.winner, refusal.region) if refusal.winner is not None else None
     return _Place(refusal.region, refusal.path, winner, expected, refusal.actual_revision)
@@ -316,6 +318,17 @@ def _locker(lock: LockRecord) -> Party:
     """Give who holds a lock, or waits for one."""
     regions = tuple(map(str, lock.regions))
     return Party(lock.agent, lock.session_id, lock.request_id, lock.traceparent, lock.time_ms, lock.purpose, regions)
+
+
+def _breaker(picture: BoardLocks | None, lost: set[str]) -> tuple[str, Party] | None:
+    """Give who broke one of these locks, if somebody did and it is remembered."""
+    for lock_id in sorted(lost) if picture is not None else ():
+        marker = picture.broken_marker(lock_id) if picture is not None else None
+        if marker is not None:
+            regions = tuple(map(str, marker.regions))
+            traceparent, time_ms = marker.broken_traceparent, marker.lost_time_ms
+            return lock_id, Party(marker.broken_by, "", "", traceparent, time_ms, marker.broken_reason, regions)
+    return None
 
 
 def _heir(picture: BoardLocks | None, request: CommitRequest, lost: set[str]) -> tuple[str, Party] | None:
