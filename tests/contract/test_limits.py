@@ -159,6 +159,7 @@ TOLD = [
 INSIDE = {
     "BOARDS_KNOWN_ENTRIES_MAX",
     "READ_SCOPES_KNOWN_ENTRIES_MAX",
+    "LOCKS_MEASURED_ENTRIES_MAX",  # holds of more locks are not measured
     "LOCKS_BROKEN_ENTRIES_MAX",  # of others it is not known who broke them: the heir is told, or nobody
     "SCREENED_TOGETHER_TEXTS_ENTRIES_MAX",  # what was written before these is not looked at with the next
     "SCREENED_TOGETHER_CHARACTERS_MAX",

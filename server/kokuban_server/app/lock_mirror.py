@@ -131,6 +131,8 @@ class LockMirror(Following):
         """How often the picture was begun anew because a change was missing."""
         self.on_claim: Callable[[BoardLocks, str], None] = _nothing
         """Called for each claim that appeared or changed, and for one whose lock is gone."""
+        self.on_lock_ended: Callable[[BoardLocks, str], None] = _nothing
+        """Called for each lock that is gone, however it ended."""
         self.on_wait: Callable[[BoardLocks, str], None] = _nothing
         """Called for each wait that appeared or changed."""
         self.on_server_gone: Callable[[], None] = _no_matter
@@ -382,6 +384,7 @@ class LockMirror(Following):
             step.ended.setdefault(prefix, []).append((name, lock.record))
             board.disown(lock.record.session_id, name)
             step.claims[prefix, name] = None
+            self.on_lock_ended(board, name)
         elif kind == keys.MARKER:
             claim = board.claims.get(name)
             if claim is not None and claim.record.broken_by:

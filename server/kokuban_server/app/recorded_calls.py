@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.conflicts import Asker
 from kokuban_server.app.lineage import is_plain
-from kokuban_server.app.lock_asked import Queued
+from kokuban_server.app.lock_asked import Granted, Queued
+from kokuban_server.core import keys, limits
 from kokuban_server.core.commit import At, Delete, MergePatch, Put
 from kokuban_server.core.conflicts import Conflict, ConflictKind, Party
 from kokuban_server.core.locks import LockTarget
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.commits import CommitRequest, Commits, Committed
     from kokuban_server.app.conflicts import ConflictLog
-    from kokuban_server.app.lock_asked import Granted, LockRequest
+    from kokuban_server.app.lock_asked import LockRequest
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.lock_requests import LockRequests
     from kokuban_server.app.measures import Measures
@@ -146,6 +147,10 @@ class RecordedLocks:
         self._requests = requests
         self._log = log
         self._mirror = mirror
+        self._held: dict[tuple[bytes, str], float] = {}
+        """The loop's time of the grant of each lock that was granted here and is held, where holds are measured."""
+        if measures is not None:
+            mirror.on_lock_ended = self._measure_hold
 
     async def acquire(
         self, principal: Principal, request: LockRequest, deadline: float
@@ -158,6 +163,8 @@ class RecordedLocks:
             async for part in parts:
                 if wait is None and isinstance(part, Queued):
                     wait = _Wait(part)
+                if isinstance(part, Granted):
+                    self._begin_hold(principal, request, part)
                 yield part
             end = "granted"
             self._won(principal, request)
@@ -178,8 +185,22 @@ class RecordedLocks:
         except LockedByOther as refusal:
             self._lost(principal, request, refusal)
             raise
+        self._begin_hold(principal, request, granted)
         self._won(principal, request)
         return granted
+
+    def _begin_hold(self, principal: Principal, request: LockRequest, granted: Granted) -> None:
+        if self._measures is None or granted.replayed or len(self._held) >= limits.LOCKS_MEASURED_ENTRIES_MAX:
+            return
+        prefix = keys.board_prefix(principal.tenant, request.board)
+        board = self._mirror.board(prefix)
+        if board is not None and granted.lock_id in board.locks:  # else it has ended already
+            self._held[prefix, granted.lock_id] = asyncio.get_running_loop().time()
+
+    def _measure_hold(self, board: BoardLocks, lock_id: str) -> None:
+        begun = self._held.pop((board.prefix, lock_id), None)
+        if begun is not None and self._measures is not None:
+            self._measures.lock_holds.add(asyncio.get_running_loop().time() - begun)
 
     def _won(self, principal: Principal, request: LockRequest) -> None:
         asker = Asker(principal.tenant, request.board, principal.agent)

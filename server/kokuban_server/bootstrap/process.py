@@ -39,8 +39,10 @@ from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.measured_store import MeasuredStore
 from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.observed_screener import ObservedScreener
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.quarantine_review import QuarantineReview
 from kokuban_server.app.quarantine_shelf import QuarantineShelf
@@ -106,6 +108,7 @@ class Server:
         tracer: Tracer | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
+        measures, store = _measured(settings, store)
         development_boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
@@ -144,7 +147,7 @@ class Server:
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
-        self._screenings = Screenings(access, ProcessScreener())
+        self._screenings = Screenings(access, ObservedScreener(ProcessScreener(), measures))
         screening, shelf = WriteScreening(self._screenings), QuarantineShelf(store)
         commits = Commits(
             store,
@@ -164,8 +167,9 @@ class Server:
         review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
         reads = Reads(store, access, time, scopes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
-        measures = Measures() if settings.metrics_listen or settings.metrics_endpoint else None
-        self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
+        self._gauges = Gauges(
+            store, self._mirror, self._watches, conflicts, self._sessions, self._screenings, time, measures, _report
+        )
         self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
         recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
@@ -279,6 +283,15 @@ def _bookkeeping(store: BoardStore, access: Access, audit: AuditLog, window_ms: 
     reading = AuditReading(store, access)
     doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS)
     return {**AuditMethods(reading).methods, **ExaminationMethods(doctor).methods}
+
+
+def _measured(settings: Settings, store: BoardStore) -> tuple[Measures | None, BoardStore]:
+    """Give what is counted and the store as it is counted; nothing and the store as it is where nobody asks for metrics."""
+    if not settings.metrics_listen and not settings.metrics_endpoint:
+        return None, store
+    measures = Measures()
+    measures.batches = store.batches
+    return measures, MeasuredStore(store, measures)
 
 
 async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:

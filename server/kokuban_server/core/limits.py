@@ -63,6 +63,8 @@ CYCLE_ENTRIES_MAX: Final = 16
 FENCES_ENTRIES_MAX: Final = 16
 WAIT_ADOPTED_S_MAX: Final = 10.0
 """For how long a request keeps its place in the queue after the server of its stream has stopped."""
+LOCKS_MEASURED_ENTRIES_MAX: Final = 65_536
+"""Locks whose holds one server measures at the same time."""
 LOCKS_BROKEN_ENTRIES_MAX: Final = 64
 """Broken locks of one board whose breakers a server remembers when their markers are gone."""
 WAIT_NEWS_S_MIN: Final = 1.0
