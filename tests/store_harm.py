@@ -14,8 +14,10 @@ from kokuban_server.core.entry import EntryRecord, EntryState, Form, OperationAn
 from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.locks import LockRecord, LockTarget, Mode, SessionRecord
 from kokuban_server.core.names import EntryKey, parse_region
+from kokuban_server.core.provenance import Selector
 from kokuban_server.core.quarantine import Quarantined
 from kokuban_server.core.read_scopes import ReadScope
+from kokuban_server.core.removals import Removal, RemovalState
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED
@@ -29,6 +31,7 @@ from kokuban_server.records.codec import (
 )
 from kokuban_server.records.conflict_codec import encode_conflict
 from kokuban_server.records.lock_codec import encode_generation, encode_lock, encode_server, encode_session
+from kokuban_server.records.provenance_codec import encode_origins, encode_removal
 from kokuban_server.records.quarantine_codec import encode_quarantined
 from kokuban_server.records.trust_codec import encode_read_scope
 
@@ -287,6 +290,11 @@ def _locking(now_ms: int, lease: int) -> list[Plant]:
     ]
 
 
+def _removal(state: RemovalState, now_ms: int) -> Removal:
+    """Give a removal of what nobody has written."""
+    return Removal(Selector(uri="https://planted.example"), "planted", "planter", now_ms, state=state)
+
+
 def _trust_and_conflicts(now_ms: int) -> list[Plant]:
     main, gone = keys.board_prefix(TENANT, BOARD), keys.board_prefix(TENANT, GONE)
     scope = encode_read_scope(ReadScope("planter"))
@@ -328,6 +336,30 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
             "scope of no board",
             (Put(keys.on_board(keys.SCOPE, gone, "s"), scope),),
             (Planted("read scope", FindingKind.ORPHANED),),
+        ),
+        Plant(
+            "origins of no board",
+            (Put(keys.origin(gone, now_ms, "planted"), encode_origins("planter", "", now_ms, ())),),
+            (Planted("origin", FindingKind.ORPHANED),),
+        ),
+        Plant(
+            "removal that nothing goes on with",
+            (Put(keys.on_board(keys.REMOVAL, main, "stuck"), encode_removal(_removal(RemovalState.RUNNING, now_ms))),),
+            (Planted("removal", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "nothing to go on with",
+            (Put(keys.on_board(keys.REMOVAL_RUNNING, main, "nothing"), b""),),
+            (Planted("running removal", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
+        ),
+        Plant(
+            "going on with what is done",
+            (
+                Put(keys.on_board(keys.REMOVAL, main, "done"), encode_removal(_removal(RemovalState.DONE, now_ms))),
+                Put(keys.on_board(keys.REMOVAL_RUNNING, main, "done"), b""),
+            ),
+            (Planted("running removal", FindingKind.ORPHANED),),
         ),
         Plant(
             "unreminded quarantine",

@@ -16,10 +16,12 @@ from kokuban_server.core.change_set import DeleteKey, Put
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.refusals import StoreCorrupt
+from kokuban_server.core.removals import RemovalState
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_purge
 from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation
 from kokuban_server.records.conflict_codec import decode_conflict
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session, encode_lock
+from kokuban_server.records.provenance_codec import decode_origins, decode_removal
 from kokuban_server.records.quarantine_codec import decode_quarantined
 from kokuban_server.records.trust_codec import decode_read_scope
 
@@ -409,6 +411,39 @@ def _by_scope(seen: Seen) -> Verdict | None:
     return None
 
 
+def _by_origin(seen: Seen) -> Verdict | None:
+    """Judge what states were made of. What is superfluous among it is swept by a walk of its own."""
+    decode_origins(seen.record.key, seen.record.value, seen.record.revision)
+    return None
+
+
+def _by_removal(seen: Seen) -> Verdict | None:
+    removal = decode_removal(seen.record.key, seen.record.value)
+    running = _named_by_removal(seen.record)[0]
+    if removal.state is RemovalState.RUNNING and seen.related[running] is None:
+        words = "it was begun, and nothing has it go on"
+        return Verdict(FindingKind.INCOMPLETE, words, puts=(Put(running, b""),))
+    return None
+
+
+def _named_by_removal(record: Record) -> tuple[bytes, ...]:
+    return (keys.REMOVAL_RUNNING + record.key[len(keys.REMOVAL) :],)
+
+
+def _by_running_removal(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    removal_key = _named_by_running_removal(seen.record)[0]
+    removal = seen.related[removal_key]
+    if removal is None or decode_removal(removal_key, removal.value).state is not RemovalState.RUNNING:
+        words = "there is no removal that is being done"
+        return Verdict(FindingKind.ORPHANED, words, deletes=(DeleteKey(key),))
+    return None
+
+
+def _named_by_running_removal(record: Record) -> tuple[bytes, ...]:
+    return (keys.REMOVAL + record.key[len(keys.REMOVAL_RUNNING) :],)
+
+
 # Conflicts.
 
 
@@ -487,11 +522,15 @@ CLASSES: Final = (
         goes_with_board=False,
         by_tenant=False,
     ),
+    RecordClass("origin", keys.ORIGIN, _by_origin),
+    RecordClass("removal", keys.REMOVAL, _by_removal, _named_by_removal),
+    RecordClass("running removal", keys.REMOVAL_RUNNING, _by_running_removal, _named_by_running_removal),
     RecordClass("conflict", keys.CONFLICT, _by_conflict, _named_by_conflict),
     RecordClass("conflict place", keys.CONFLICT_PLACE, _by_conflict_place, _named_by_conflict_place),
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("owner", keys.OWNER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("compaction mark", keys.MARK, _by_mark, where=_nowhere, goes_with_board=False, by_tenant=False),
+    RecordClass("tick", b"j/", where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False),
     RecordClass(
         "digest key", b"s/", _by_digest_key, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False
     ),

@@ -348,6 +348,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
     written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
     """
+    ERROR_REASON_SOURCE_PURGED: _ErrorReason.ValueType  # 86
+    """FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+    Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+    """
+    ERROR_REASON_READ_SCOPE_PURGED: _ErrorReason.ValueType  # 87
+    """FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+    session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+    """
+    ERROR_REASON_PURGES_FULL: _ErrorReason.ValueType  # 88
+    """RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -681,4 +691,14 @@ ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
 """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
 written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
 """
+ERROR_REASON_SOURCE_PURGED: ErrorReason.ValueType  # 86
+"""FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+"""
+ERROR_REASON_READ_SCOPE_PURGED: ErrorReason.ValueType  # 87
+"""FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+"""
+ERROR_REASON_PURGES_FULL: ErrorReason.ValueType  # 88
+"""RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
