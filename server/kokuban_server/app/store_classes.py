@@ -530,7 +530,7 @@ CLASSES: Final = (
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("owner", keys.OWNER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("compaction mark", keys.MARK, _by_mark, where=_nowhere, goes_with_board=False, by_tenant=False),
-    RecordClass("tick", b"j/", where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False),
+    RecordClass("tick", keys.TICK, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False),
     RecordClass(
         "digest key", b"s/", _by_digest_key, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False
     ),
