@@ -50,6 +50,9 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_claims import TaskClaims
+from kokuban_server.app.task_reading import TaskReading
+from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
@@ -71,6 +74,7 @@ from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.task_services import TaskService
 from kokuban_server.wire.trust_services import TrustService
 from kokuban_server.wire.usage import PrincipalLimits
 
@@ -142,7 +146,7 @@ class Server:
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
         self._screenings = Screenings(access, ProcessScreener())
-        screening, shelf = WriteScreening(self._screenings), QuarantineShelf(store)
+        screening, shelf, tasks = WriteScreening(self._screenings), QuarantineShelf(store), TaskWriting()
         commits = Commits(
             store,
             access,
@@ -155,6 +159,7 @@ class Server:
             audit,
             screening,
             shelf,
+            tasks,
             self._sizes,
         )
         read_again = partial(decode_again, request_ids.digest)
@@ -170,7 +175,7 @@ class Server:
         conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
-        epoch = store.epoch
+        epoch, of_tasks = store.epoch, TaskReading(store, access, reads)
         self._wire = WireServer(
             {
                 "BoardService": BoardService(
@@ -178,6 +183,13 @@ class Server:
                 ).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
                 "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "TaskService": TaskService(
+                    recorded,
+                    TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
+                    of_tasks,
+                    request_ids,
+                    epoch,
+                ).methods,
                 "ConflictService": ConflictService(conflict_reading, epoch).methods,
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
