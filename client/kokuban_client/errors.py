@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from kokuban_client.types import LossCause, Revision
+from kokuban_client.types import InDoubt, LossCause, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -592,6 +592,10 @@ class ReadScopeFull(Refused):
     REASON = "READ_SCOPE_FULL"
 
 
+class NotDone(Exception):  # noqa: N818 - raised by callers, of what they were to do
+    """Raised inside an action of a task: it has certainly not happened, so it may be begun again."""
+
+
 class TaskRefused(Refused):
     """What was to happen in a task may not happen as the task stands."""
 
@@ -631,6 +635,12 @@ class ActionInDoubt(TaskRefused):
     def action_id(self) -> str:
         """The action's id."""
         return self.facts.get("action_id", "")
+
+    @property
+    def if_in_doubt(self) -> InDoubt:
+        """What was declared when it began."""
+        told = self.facts.get("if_in_doubt", "").lower()
+        return next((policy for policy in InDoubt if policy == told), InDoubt.ASK)
 
     @property
     def event(self) -> int:

@@ -22,6 +22,9 @@ PUBLIC = {
     "Snapshot", "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "Status", "TaintMode", "Text", "TextView",
     "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written", "connect",
     "render_for_prompt",
+    "ActionInDoubt", "ActionRecorded", "ClaimedStep", "DeadReason", "EventType", "InDoubt", "Interrupt", "NewStep",
+    "NoStepReady", "NotDone", "NotOpen", "OpenAction", "ResumeState", "StepStatus", "Task", "TaskEvent", "TaskOver",
+    "TaskStatus", "TaskStep",
 }  # fmt: skip
 
 
@@ -38,7 +41,7 @@ def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
 def test_the_client_for_threads_has_the_same_methods_under_plain_names() -> None:
     for name in (
         "AuditRecords", "Client", "Board", "Conflicts", "ConflictWatch", "Listing", "Transaction", "Watch", "Session",
-        "HeldLock", "Claim",
+        "HeldLock", "Claim", "ClaimedStep",
     ):  # fmt: skip
         ours = {method for method in dir(getattr(kokuban_client, name)) if not method.startswith("_")}
         theirs = {method for method in dir(getattr(sync, name)) if not method.startswith("_")}
