@@ -173,7 +173,7 @@ class TaskClaims:
         for attempts in range(limits.PLAN_ATTEMPTS_MAX):
             if attempts:
                 await asyncio.sleep(random.uniform(0, 0.002 * (1 << min(attempts, 6))))  # noqa: S311 - jitter
-            asking, records = await self._look(asking)
+            asking, records, as_of = await self._look(asking)
             operation, log, task = records
             if operation is not None:
                 return await self._replayed(asking, operation, task)
@@ -181,16 +181,16 @@ class TaskClaims:
                 raise NotFound
             named = [keys.TASK_LOG + asking.opened.prefix, keys.TASK + asking.opened.prefix]
             known = self._tasks.read(named, [log, task]).tasks[asking.opened.prefix]
-            given = await self._try(asking, known)
+            given = await self._try(asking, known, as_of)
             if given is not None:
                 return given
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 
-    async def _look(self, asking: _Asking) -> tuple[_Asking, tuple[Record | None, Record | None, Record | None]]:
+    async def _look(self, asking: _Asking) -> tuple[_Asking, tuple[Record | None, Record | None, Record | None], int]:
         """Read everything that a claim rests on, and bring the picture of locks up to it.
 
-        Gives the operation record, the end of the log and how the task stands; and the claim, authorised anew if the board's
-        policy has changed.
+        Gives the operation record, the end of the log and how the task stands, and the revision at which they were read; and
+        the claim, authorised anew if the board's policy has changed.
         """
         request, prefix = asking.request, asking.opened.prefix
         news = True
@@ -210,7 +210,7 @@ class TaskClaims:
                 self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
             found = cut.records[len(named) :]
             news = await settle(self._store.mirror, doubts, found, cut.revision, asking.deadline)
-        return asking, (operation, log, task)
+        return asking, (operation, log, task), cut.revision
 
     def _doubts(self, asking: _Asking) -> list[bytes]:
         """Give the keys of everything in the region's locks that may be in a step's way, of its session and generations."""
@@ -222,8 +222,12 @@ class TaskClaims:
         doubts += [keys.on_board(keys.WAIT, prefix, name) for name, _ in board.waits.overlapping(everything)]
         return doubts
 
-    async def _try(self, asking: _Asking, known: KnownTask) -> _Given | None:
-        """Give a step on what is known; nothing if that was not so any more."""
+    async def _try(self, asking: _Asking, known: KnownTask, as_of: int) -> _Given | None:
+        """Give a step on what is known; nothing if that was not so any more.
+
+        The picture of locks may be ahead of how the task was read. Nobody is refused for what the two say together: a step
+        that is taken since then may have been followed by one that is ready.
+        """
         request, state = asking.request, known.state
         board = self._store.mirror.picture(asking.board_prefix)
         session = board.sessions.get(request.session_id)
@@ -240,6 +244,8 @@ class TaskClaims:
         closed = _closed(board, request.region, state)
         picked = pick(state, request.region.id, worker, closed, known.last_event, now_ms)
         if picked.refusal is not None and not picked.events:
+            if _has_moved(board, request.region, as_of):
+                return None
             raise picked.refusal
         guards, puts = self._events(asking, known, picked.events, now_ms)
         lock: LockRecord | None = None
@@ -327,6 +333,14 @@ class TaskClaims:
         changed = bool(request.fingerprint and step.fingerprint and request.fingerprint != step.fingerprint)
         granted = Granted(asking.lock_id, lock, found.create_revision, True, 0)
         return _Given(lock.targets[0].path, granted, changed)
+
+
+def _has_moved(board: BoardLocks, region: Region, as_of: int) -> bool:
+    """Say whether somebody was granted something in a region, or began to wait for it, since a revision."""
+    everything = (LockTarget(region, "", subtree=True),)
+    return any(
+        known.revision > as_of for group in (board.claims, board.waits) for _, known in group.overlapping(everything)
+    )
 
 
 def _closed(board: BoardLocks, region: Region, state: TaskState) -> set[str]:
