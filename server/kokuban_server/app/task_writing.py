@@ -137,15 +137,30 @@ class TaskWriting:
     @contextlib.asynccontextmanager
     async def turn(self, prefixes: Iterable[bytes], deadline: float) -> AsyncGenerator[None, None]:
         """Keep other writers of this server out of some tasks. Raises `StoreUnavailable` if that takes too long."""
-        turns = [self._turns.setdefault(prefix, asyncio.Lock()) for prefix in sorted(set(prefixes))]
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    for turn in turns:
-                        await stack.enter_async_context(turn)
-            except TimeoutError:
-                raise StoreUnavailable("other writers of the task are in the way") from None
+        turns = [self._turn_of(prefix) for prefix in sorted(set(prefixes))]
+        taken: list[asyncio.Lock] = []
+        try:
+            for turn in turns:
+                if turn.locked():  # else it is had at once, without a timer
+                    async with asyncio.timeout_at(deadline):
+                        await turn.acquire()
+                else:
+                    await turn.acquire()
+                taken.append(turn)
             yield
+        except TimeoutError:
+            if len(taken) == len(turns):
+                raise
+            raise StoreUnavailable("other writers of the task are in the way") from None
+        finally:
+            for turn in taken:
+                turn.release()
+
+    def _turn_of(self, prefix: bytes) -> asyncio.Lock:
+        turn = self._turns.get(prefix)
+        if turn is None:
+            turn = self._turns[prefix] = asyncio.Lock()
+        return turn
 
     # What is known.
 
