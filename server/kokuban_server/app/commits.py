@@ -7,8 +7,10 @@ import random
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kokuban_server.app.bars import Written, refuse_barred
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
@@ -40,6 +42,7 @@ from kokuban_server.core.commit import (
 )
 from kokuban_server.core.commit import Put as PutEntry
 from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
+from kokuban_server.core.provenance import has_origin
 from kokuban_server.core.quarantine import Quarantined, QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
@@ -59,6 +62,7 @@ from kokuban_server.core.refusals import (
 from kokuban_server.core.trust import OWN_WORD, Label, TaintMode
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
+from kokuban_server.records.provenance_codec import encode_origins
 from kokuban_server.records.quarantine_codec import encode_quarantined
 
 if TYPE_CHECKING:
@@ -272,7 +276,7 @@ class Commits:
         operation = keys.operation(
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
         )
-        act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        act = _act(principal.agent, request)
         return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline, lineage)
 
     async def _trace(self, attempt: _Attempt) -> Committed | None:
@@ -361,7 +365,7 @@ class Commits:
         item = shelf.item
         steps, beliefs = self._authorised(reviewer, request, board, NO_LINEAGE, dict(item.labels))
         author = Principal(reviewer.tenant, item.agent, frozenset())
-        act = Act(item.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        act = _act(item.agent, request)
         attempt = _Attempt(author, request._replace(audit=audit), board, steps, beliefs, shelf.key, act, deadline)
         attempt.released = _Released(shelf, reviewer, reason)
         return await self._commit_alone(attempt)
@@ -396,6 +400,9 @@ class Commits:
                 and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE)
             ):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
+            if board.record.bars and not isinstance(mutation, Delete):
+                barred = Written(key.region, label or OWN_WORD, principal, f"mutations[{index}].{field_of(mutation)}")
+                refuse_barred(barred, board, self._request_ids.digest)
             target = region.target(key)
             if isinstance(mutation, RecordEvent):
                 target = target._replace(rules=rules_of_events(target.rules))
@@ -545,6 +552,7 @@ class Commits:
                 return {}, answered
             if board is None:
                 raise NotFound
+            await self._trace_again(attempt, board)
             if self._catch_up(attempt, board, scope_record):
                 continue
             found_doubts = found[len(heads) : len(heads) + len(doubts)]
@@ -584,6 +592,16 @@ class Commits:
             return await self._replay(attempt, record.value, record.revision)
         self._request_ids.check_at(request.request_id, request.id_time_ms, store_time_ms)
         return None
+
+    async def _trace_again(self, attempt: _Attempt, board_record: Record) -> None:
+        """Find the commit's parents again if something was removed since they were found. Raises `ParentNotFound`."""
+        lineage, known = attempt.lineage, attempt.board.record.removals
+        if lineage is None or not lineage.parents:
+            return
+        board = self._access.learn(board_record)
+        if board.record.removals != known:
+            found = await self._lineages.of(attempt.principal, board, lineage.origins, attempt.deadline)
+            attempt.lineage = lineage._replace(parents=found.parents)
 
     def _catch_up(self, attempt: _Attempt, board_record: Record, scope_record: Record | None) -> bool:
         """Authorise and label anew if the board's policy or the read scope has changed; true if the policy has."""
@@ -661,6 +679,8 @@ class Commits:
         puts = puts_of(planned) + planned.more
         deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])
+        if any(has_origin(record.label) for _, record in planned.states):
+            puts.append(_origins(planned, attempts[0], moment))
         youngest_ms = attempts[0].request.id_time_ms
         for attempt in attempts:
             request = attempt.request
@@ -682,22 +702,7 @@ class Commits:
         if ends_ms:
             guards.append(TimeBefore(min(ends_ms)))
         change = ChangeSet(tuple(guards), tuple(puts), tuple(deletes))
-        # One entry's states always fit, so the common commit is not measured.
-        size = change.size_bytes if len(planned.states) > 1 or attempts[0].request.origins.provenance else 0
-        if size > limits.CHANGE_SET_BYTES_MAX:
-            raise InvalidRequest(
-                "COMMIT_TOO_LARGE",
-                "mutations",
-                "what the commit would store is too large",
-                {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
-            )
-        if planned.event_numbers and change.operations > limits.STORE_OPERATIONS_MAX:
-            raise InvalidRequest(
-                "COMMIT_TOO_LARGE",
-                "mutations",
-                "what the commit would do in the store is too much",
-                {"limit": str(limits.STORE_OPERATIONS_MAX), "actual": str(change.operations)},
-            )
+        _refuse_too_large(change, planned, attempts[0])
         if self._sizes is not None and any(attempt.puts for attempt in attempts):
             self._sizes.admit(attempts[0].board_prefix, attempts[0].board.id, change)
         return change
@@ -828,6 +833,47 @@ def _makes_anew(mutation: Mutation) -> bool:
     if isinstance(mutation, RecordEvent):
         return True
     return isinstance(mutation, PutEntry) and isinstance(mutation.precondition, MustNotExist)
+
+
+def _act(agent: str, request: CommitRequest) -> Act:
+    session_id = request.origins.session_id
+    return Act(agent, request.request_id, request.reason, request.traceparent, request.retry_of, session=session_id)
+
+
+def _origins(planned: Plan, attempt: _Attempt, moment: Moment) -> Put:
+    """Give the record of what the states of a commit were made of."""
+    steps = attempt.steps if attempt.happening is None else attempt.happening.steps
+    states = [
+        (step.target.key, record.sequence, record.label)
+        for step, (_, record) in zip(steps, planned.states, strict=True)
+        if has_origin(record.label)
+    ]
+    identity = blake2b(attempt.operation, digest_size=16).hexdigest()
+    act = attempt.act
+    return Put(
+        keys.origin(attempt.board_prefix, moment.now_ms, identity),
+        encode_origins(act.agent, act.session, moment.now_ms, states),
+    )
+
+
+def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> None:
+    """Raise `COMMIT_TOO_LARGE` for what would be more than the store takes at once."""
+    # One entry's states always fit, so the common commit is not measured.
+    size = change.size_bytes if len(planned.states) > 1 or attempt.request.origins.provenance else 0
+    if size > limits.CHANGE_SET_BYTES_MAX:
+        raise InvalidRequest(
+            "COMMIT_TOO_LARGE",
+            "mutations",
+            "what the commit would store is too large",
+            {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
+        )
+    if planned.event_numbers and change.operations > limits.STORE_OPERATIONS_MAX:
+        raise InvalidRequest(
+            "COMMIT_TOO_LARGE",
+            "mutations",
+            "what the commit would do in the store is too much",
+            {"limit": str(limits.STORE_OPERATIONS_MAX), "actual": str(change.operations)},
+        )
 
 
 def _places(request: CommitRequest) -> tuple[int, ...]:

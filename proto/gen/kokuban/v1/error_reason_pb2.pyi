@@ -348,6 +348,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
     written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
     """
+    ERROR_REASON_SOURCE_PURGED: _ErrorReason.ValueType  # 86
+    """FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+    Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+    """
+    ERROR_REASON_READ_SCOPE_PURGED: _ErrorReason.ValueType  # 87
+    """FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+    session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+    """
+    ERROR_REASON_PURGES_FULL: _ErrorReason.ValueType  # 88
+    """RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
     ERROR_REASON_ACTION_RECORDED: _ErrorReason.ValueType  # 90
     """FAILED_PRECONDITION. The action was recorded before, and is not done again; nothing was written. Its result is the data of the
     event with the given number. Metadata: field, task, step, action_id, event, how (`ACTION_DONE` or `ACTION_SKIPPED`). Example:
@@ -723,6 +733,16 @@ ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
 """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
 written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
 """
+ERROR_REASON_SOURCE_PURGED: ErrorReason.ValueType  # 86
+"""FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+"""
+ERROR_REASON_READ_SCOPE_PURGED: ErrorReason.ValueType  # 87
+"""FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+"""
+ERROR_REASON_PURGES_FULL: ErrorReason.ValueType  # 88
+"""RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
 ERROR_REASON_ACTION_RECORDED: ErrorReason.ValueType  # 90
 """FAILED_PRECONDITION. The action was recorded before, and is not done again; nothing was written. Its result is the data of the
 event with the given number. Metadata: field, task, step, action_id, event, how (`ACTION_DONE` or `ACTION_SKIPPED`). Example:
