@@ -6,6 +6,7 @@ Everything is found anew at each turn and guarded, so that a server may be kille
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +56,7 @@ _ERASED = EntryKey(Region(RegionKind.USER, "erased"), "erased")
 
 
 class RemovalUpkeep:
-    """The loop that goes on with the removals that have begun, while this server owns the work."""
+    """The loop that goes on with the removals that have begun, while this server owns the work or was asked itself."""
 
     def __init__(
         self,
@@ -73,6 +74,11 @@ class RemovalUpkeep:
         self._report = report
         self._interval_s = interval_s
         self._origins = OriginSweep(store, time)
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Have this server begin at once, whoever owns the work: that one may be gone, and its lease not over yet."""
+        self._asked.set()
 
     async def run(self) -> None:
         """Work until cancelled. What goes wrong is reported and tried again at the next turn."""
@@ -80,10 +86,15 @@ class RemovalUpkeep:
         try:
             while True:
                 with turns.turn():
+                    if self._asked.is_set():
+                        self._asked.clear()
+                        await self.turn()
                     if await self._ownership.hold():
                         await self.turn()
                         await self._origins.turn()
-                await asyncio.sleep(self._interval_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._asked.wait()
         finally:
             await self._ownership.let_go()
 
