@@ -242,17 +242,17 @@ class _Step:
 
     async def _reworded(self, seen: Survey, labels: Mapping[StateName, Label | None]) -> list[_Reworded]:
         """Give what has the records of origins say something else of some states, or nothing of those without a label."""
+        if not labels:
+            return []
         named = sorted(
             {origin.key for origin in seen.origins if origin.name in labels and origin.board == self._prefix}
         )
+        says = {name: label if label is None or has_origin(label) else None for name, label in labels.items()}
         changed = []
         for begin in range(0, len(named), limits.BATCH_KEYS_MAX):
             part = named[begin : begin + limits.BATCH_KEYS_MAX]
             for record in (await self._store.read(part, STRONG, _CALL_S)).records:
                 if record is not None:
-                    says = {
-                        name: label if label is None or has_origin(label) else None for name, label in labels.items()
-                    }
                     raw = reworded(record.key, record.value, says)
                     puts, deletes = ([Put(record.key, raw)], []) if raw else ([], [DeleteKey(record.key)])
                     changed.append(_Reworded(AtRevision(record.key, record.revision), puts, deletes))
