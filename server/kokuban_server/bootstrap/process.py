@@ -206,7 +206,7 @@ class Server:
                     Endorsements(commits, access),
                     review,
                     ProvenanceTrace(store, access),
-                    Removals(store, access, time, audit, request_ids.digest),
+                    Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
                     request_ids,
                     epoch,
                 ).methods,
