@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,26 @@ class UnaryCommits:
     async def _write(self, writer: Puts) -> None:
         raw = await self._commit(writer.next().SerializeToString(), metadata=METADATA)
         writer.committed(commit_pb2.CommitResponse.FromString(raw).revision)
+
+
+class NewEntries:
+    """Writers that each have one unary commit in flight, of an entry that did not exist, as every event of a task is one."""
+
+    def __init__(self, channel: grpc.aio.Channel, writers: int = 64) -> None:
+        self._commit: Any = channel.unary_unary(COMMIT)
+        self._numbers = itertools.count()
+        self._writers = writers
+
+    async def prepare(self) -> None:
+        """Nothing: each commit makes what it writes."""
+
+    async def run(self, operations: int) -> Measurement:
+        """Write."""
+        return await closed_loop([partial(self._write, writer) for writer in range(self._writers)], operations)
+
+    async def _write(self, writer: int) -> None:
+        message = Puts([f"writer_{writer}/entry_{next(self._numbers):012d}"]).next()
+        commit_pb2.CommitResponse.FromString(await self._commit(message.SerializeToString(), metadata=METADATA))
 
 
 class StreamCommits:

@@ -13,6 +13,7 @@ from kokuban_server.wire.examination_services import ExaminationMethods
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.task_services import TaskService
 from kokuban_server.wire.trust_services import TrustService
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ Servicer = type[
     | AdminService
     | BoardMethods
     | AuditMethods
+    | TaskService
     | TrustService
 ]
 
@@ -46,6 +48,7 @@ Servicer = type[
         [LockService],
         [ConflictService],
         [AdminService, BoardMethods, AuditMethods, ExaminationMethods],
+        [TaskService],
         [TrustService],
     ],
     ids=lambda parts: parts[0],
@@ -70,5 +73,6 @@ def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) 
         "LockService",
         "ConflictService",
         "AdminService",
+        "TaskService",
         "TrustService",
     }

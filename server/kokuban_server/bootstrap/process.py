@@ -56,6 +56,9 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_claims import TaskClaims
+from kokuban_server.app.task_reading import TaskReading
+from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
@@ -78,6 +81,7 @@ from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.task_services import TaskService
 from kokuban_server.wire.trust_services import TrustService
 from kokuban_server.wire.usage import PrincipalLimits
 
@@ -152,7 +156,7 @@ class Server:
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
         self._screenings = Screenings(access, ObservedScreener(ProcessScreener(), measures))
-        screening, shelf = WriteScreening(self._screenings), QuarantineShelf(store)
+        screening, shelf, tasks = WriteScreening(self._screenings), QuarantineShelf(store), TaskWriting()
         commits = Commits(
             store,
             access,
@@ -165,6 +169,7 @@ class Server:
             audit,
             screening,
             shelf,
+            tasks,
             self._sizes,
         )
         read_again = partial(decode_again, request_ids.digest)
@@ -180,7 +185,7 @@ class Server:
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
-        epoch = store.epoch
+        epoch, of_tasks = store.epoch, TaskReading(store, access, reads)
         self._wire = WireServer(
             {
                 "BoardService": BoardService(
@@ -188,6 +193,13 @@ class Server:
                 ).methods,
                 "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
                 "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "TaskService": TaskService(
+                    recorded,
+                    TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
+                    of_tasks,
+                    request_ids,
+                    epoch,
+                ).methods,
                 "ConflictService": ConflictService(
                     ConflictReading(store, access, time, settings.bookmark_interval_s), epoch
                 ).methods,
@@ -201,7 +213,7 @@ class Server:
                     Endorsements(commits, access),
                     review,
                     ProvenanceTrace(store, access),
-                    Removals(store, access, time, audit, request_ids.digest),
+                    Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
                     request_ids,
                     epoch,
                 ).methods,
