@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from kokuban.v1 import admin_service_pb2, board_service_pb2, policy_pb2, session_service_pb2
 from kokuban_server.app import purges
 from kokuban_server.core import keys, limits
+from kokuban_server.core.boards import PurgeCount
+from kokuban_server.core.change_set import ChangeSet, Put
+from kokuban_server.records.board_codec import encode_purge
 from tests.wire.calls import (
     REGION,
     Agent,
@@ -263,3 +266,13 @@ async def test_boards_deleted_together_are_all_purged(start: Started, any_store:
     assert {board.state for board in boards} == {PURGED}
     assert {(board.receipt.entries, board.receipt.revisions, board.receipt.locks) for board in boards} == {(4, 6, 4)}
     assert not await content(any_store)
+
+
+async def test_what_nobody_deleted_is_not_removed(running: Running) -> None:
+    """Whatever record says that a board's content is being removed, while the board is there."""
+    await running.agent.commit(put("a"))
+    task = Put(keys.purge("dev", "main"), encode_purge(PurgeCount()))
+    await running.server._store.commit(ChangeSet((), (task,)), 10.0)
+    await running.server._upkeep._purges.turn()
+    assert await running.agent.paths() == ["a"]
+    assert await records(running.server._store, keys.PURGE) == []

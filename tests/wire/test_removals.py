@@ -464,6 +464,19 @@ async def test_two_servers_may_do_it_at_once(running: Running, start: Started) -
     assert await running.agent.paths() == []
 
 
+async def test_a_mark_that_something_is_being_removed_goes_when_it_is_not(running: Running) -> None:
+    await page(running.agent)
+    planned = await ops(running).plan_purge(uri=BAD)
+    await done(running, planned.removal.id)
+    never = await ops(running).plan_purge(uri=GOOD)
+    for plan in (planned.removal.id, never.removal.id, f"{'0' * 15}-{'0' * 16}"):
+        mark = Put(keys.on_board(keys.REMOVAL_RUNNING, keys.board_prefix("dev", "main"), plan), b"")
+        await running.server._store.commit(ChangeSet((), (mark,)), 10.0)
+    await running.server._removal_upkeep.turn()
+    assert await records(running.server._store, keys.REMOVAL_RUNNING) == []
+    assert (await ops(running).removal(never.removal.id)).state == PLANNED
+
+
 async def test_the_server_does_it_by_itself(start: Started) -> None:
     running = await start(upkeep_interval_s=0.1)
     await page(running.agent)

@@ -42,7 +42,13 @@ class Purges:
                 continue
 
     async def _step(self, task: Record) -> None:
-        """Remove the next part of a board; or, where nothing is left, write its receipt."""
+        """Remove the next part of a board, or write its receipt where nothing is left. A board that is there is left alone."""
+        board_key = keys.board(*keys.parse_purge(task.key))
+        board = (await self._store.read([board_key], STRONG, _CALL_S)).records[0]
+        if board is not None and decode_board(board_key, board.value).state is BoardState.LIVE:
+            guards = (AtRevision(task.key, task.revision), AtRevision(board_key, board.revision))
+            await self._store.commit(ChangeSet(guards, (), (DeleteKey(task.key),)), _CALL_S)
+            return
         below = keys.board_prefix(*keys.parse_purge(task.key))
         count = decode_purge(task.key, task.value)
         for field, kinds in _PARTS:

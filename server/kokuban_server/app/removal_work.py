@@ -115,12 +115,11 @@ class RemovalUpkeep:
         for _ in range(_ROUNDS_AT_ONCE):
             found = (await self._store.read([key], STRONG, _CALL_S)).records[0]
             home = await self._boards.read(tenant, board_id, _CALL_S)
-            if found is None or home is None or not home.is_live:  # the board goes as a whole
+            is_over = found is None or decode_removal(key, found.value).state is not RemovalState.RUNNING
+            if found is None or is_over or home is None or not home.is_live:  # a board that is deleted goes as a whole
                 await self._store.commit(ChangeSet((), (), (DeleteKey(marker),)), _CALL_S)
                 return
             step = _Step(self._store, self._time, home, marker, key, found)
-            if step.removal.state is RemovalState.DONE:
-                return
             try:
                 seen = await survey(self._store, tenant, board_id, step.removal.selector, _later(_SURVEY_S))
                 if not seen.is_clean:
