@@ -12,13 +12,14 @@ BIN := .venv/bin
 
 export PYTHON
 
-.PHONY: help demo test test-faults check bench bench-screening train-classifier gen lock clean environment etcd
+.PHONY: help demo test test-faults test-observability mlflow check bench bench-screening train-classifier gen lock clean environment etcd
 
 help:
 	@echo 'make demo         agents review real code together, keep what is private, purge a bad source; all proved'
 	@echo 'make test         the tests, in minutes (TESTS=tests/core for a part)'
 	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
 	@echo 'make test-faults  the long tests: real processes killed and cut, 100,000 calls that look for leaks'
+	@echo 'make test-observability  a race of two agents, read back from a real trace viewer (installs 850 MB into build/mlflow)'
 	@echo 'make bench        measure, into build/bench.json'
 	@echo 'make bench-screening DATA=…   measure what screening finds in texts that you have, into build/screening.json'
 	@echo 'make train-classifier DATA=…  train the classifier again, with texts that you have'
@@ -30,10 +31,13 @@ demo: environment
 	$(BIN)/kokuban demo
 
 test: environment etcd
-	$(BIN)/pytest -m "not faults" $(TESTS)
+	$(BIN)/pytest -m "not faults and not observability" $(TESTS)
 
 test-faults: environment etcd
 	$(BIN)/pytest -m faults $(TESTS)
+
+test-observability: environment etcd mlflow
+	$(BIN)/pytest -m observability tests/telemetry
 
 check: environment
 	$(BIN)/ruff format --check
@@ -83,3 +87,7 @@ environment:
 # Sees to an etcd; the demo does without.
 etcd:
 	@deploy/development.sh etcd
+
+# A trace viewer that keeps links, in an environment of its own: no part of the project needs it.
+mlflow:
+	@deploy/development.sh mlflow

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Sets up a machine for development: `environment` makes .venv, or brings it up to date, and `etcd` sees to an etcd for the
-# tests. `make` calls both; each does nothing where nothing has changed.
+# Sets up a machine for development: `environment` makes .venv, or brings it up to date, `etcd` sees to an etcd for the
+# tests, and `mlflow` to a trace viewer for those that need one. `make` calls all; each does nothing where nothing has changed.
 # As root on Debian it installs what is missing; otherwise it says in one line what to install, and stops.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -95,7 +95,20 @@ etcd() {
     fi
 }
 
+# Unlike .venv this is chosen anew by pip where it is made: what is tested against is whatever MLflow its users install.
+mlflow() {
+    if build/mlflow/bin/mlflow --version &>/dev/null; then
+        return
+    fi
+    echo "installing MLflow into build/mlflow"
+    local python
+    python=$(choose_python)
+    mkdir -p build
+    "$python" -m venv --clear build/mlflow
+    build/mlflow/bin/python -m pip install -qq --disable-pip-version-check 'mlflow>=3.17,<4'
+}
+
 case ${1:-} in
-environment | etcd) "$1" ;;
-*) stop "usage: $0 environment|etcd" ;;
+environment | etcd | mlflow) "$1" ;;
+*) stop "usage: $0 environment|etcd|mlflow" ;;
 esac

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kokuban_client._audit import AuditRecords
     from kokuban_client._board import Board, Claim, ClaimedStep, Client, HeldLock, Listing, Transaction, connect
     from kokuban_client._conflicts import Conflicts, ConflictWatch
+    from kokuban_client._examination import Examination
     from kokuban_client._sessions import Session
     from kokuban_client._watch import Watch
     from kokuban_client.errors import (
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         EntryKey,
         ErasureStatus,
         EventType,
+        ExaminedPage,
         External,
         Fence,
         FindingSeverity,
@@ -132,6 +134,9 @@ if TYPE_CHECKING:
         SourceSelector,
         Status,
         StepStatus,
+        StoreFinding,
+        StoreFindingKind,
+        StoreFindingOutcome,
         StoreReceipt,
         TaintMode,
         Task,
@@ -191,6 +196,8 @@ __all__ = [
     "EntryKey",
     "ErasureStatus",
     "EventType",
+    "Examination",
+    "ExaminedPage",
     "External",
     "Fence",
     "FindingSeverity",
@@ -267,6 +274,9 @@ __all__ = [
     "SourceSelector",
     "Status",
     "StepStatus",
+    "StoreFinding",
+    "StoreFindingKind",
+    "StoreFindingOutcome",
     "StoreReceipt",
     "TaintMode",
     "Task",
@@ -290,7 +300,7 @@ __all__ = [
 ]
 
 # Names are loaded when they are first asked for: `kokuban --help` should not pay for gRPC.
-_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_board", "prompts")
+_ROOMS = ("types", "errors", "_watch", "_sessions", "_audit", "_conflicts", "_examination", "_board", "prompts")
 
 
 def __getattr__(name: str) -> object:

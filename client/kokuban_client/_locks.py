@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from kokuban_client import _channel, _wire
+from kokuban_client import _channel, _tracing, _wire
 from kokuban_client._calls import Attempts
 from kokuban_client._lease import clock_s
 from kokuban_client._retry import Deadline, delay_s
@@ -482,6 +482,7 @@ class RequestedHold(Hold):
             if response is None:
                 raise Unavailable("the server ended the wait without an answer", code="UNAVAILABLE")
             if response.HasField("granted"):
+                _tracing.finish(call)
                 return response.granted
             if response.HasField("queued"):
                 self._queued_since_s = begun_s

@@ -581,6 +581,68 @@ class AuditFaultKind(enum.StrEnum):
     """A newer server's word that this library does not know."""
 
 
+class StoreFindingKind(enum.StrEnum):
+    """What is wrong with a record of the store."""
+
+    UNREADABLE = "unreadable"
+    """Its key or its content cannot be read."""
+    UNKNOWN_RECORD = "unknown record"
+    """It is of no kind that the server knows."""
+    ORPHANED = "orphaned"
+    """What it belongs to is not there."""
+    UNLEASED = "unleased"
+    """It should end with a lease, and has none that lives."""
+    INCOMPLETE = "incomplete"
+    """A record that was written with it is missing."""
+    OVERDUE = "overdue"
+    """Background work should have dealt with it long ago."""
+    IMPOSSIBLE = "impossible"
+    """It is of a time or a state that the store has not reached."""
+    AUDIT_BROKEN = "audit broken"
+    """The audit log is not as it was written."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class StoreFindingOutcome(enum.StrEnum):
+    """What became of a finding."""
+
+    FOUND = "found"
+    """It can be repaired, which was not asked for."""
+    REPAIRED = "repaired"
+    NOT_REPAIRABLE = "not repairable"
+    CHANGED = "changed"
+    """Somebody wrote it meanwhile, so it was left alone."""
+    STORE_FULL = "store full"
+    """There was no room for what is missing."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFinding:
+    """A record of the store with which something is wrong."""
+
+    kind: StoreFindingKind
+    record_class: str
+    board: str
+    """Empty for what is of no board."""
+    record: str
+    """Which it is: a name, or a digest of its key, which the server's log has as well."""
+    detail: str
+    outcome: StoreFindingOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedPage:
+    """What was found among some records of one kind."""
+
+    record_class: str
+    examined_count: int
+    findings: tuple[StoreFinding, ...]
+    token: str
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFault:
     """One thing that is wrong with an audit log."""

@@ -165,6 +165,7 @@ def test_the_exit_codes_are_these() -> None:
         "text is data": 10,
         "text for quarantine": 11,
         "text has secrets": 12,
+        "store has findings": 13,
     }
     expected = {
         errors.RevisionMismatch: 3,

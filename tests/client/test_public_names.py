@@ -5,28 +5,28 @@ import sys
 from pathlib import Path
 
 import kokuban_client
-from kokuban_client import _audit, _board, _conflicts, _sessions, _watch, errors, prompts, sync, types
+from kokuban_client import _audit, _board, _conflicts, _examination, _sessions, _watch, errors, prompts, sync, types
 
 PUBLIC = {
-    "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
-    "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
-    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "ConflictKind",
-    "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary", "ConflictWatch", "Conflicts",
-    "ContentQuarantined", "Currency", "Deadlock", "Decision", "Entry", "EntryChange", "EntryKey", "ErasureStatus",
-    "External", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "Json", "KokubanError", "Label",
+    "KEEP", "NOW", "SNAPSHOT", "Access", "ActionInDoubt", "ActionRecorded", "AlreadyExists", "AtLeast", "AuditAnchor",
+    "AuditChain", "AuditFault", "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board",
+    "BoardInfo", "BoardPolicy", "BoardState", "Bookmark", "ChangeType", "Claim", "ClaimedStep", "Client",
+    "CommitResult", "Conflict", "ConflictKind", "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary",
+    "ConflictWatch", "Conflicts", "ContentQuarantined", "Currency", "DeadReason", "Deadlock", "Decision", "Entry",
+    "EntryChange", "EntryKey", "ErasureStatus", "EventType", "Examination", "ExaminedPage", "External", "Fence",
+    "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "InDoubt", "Interrupt", "Json", "KokubanError", "Label",
     "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement", "LockScope",
-    "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NotFound", "OutcomeUnknown", "Policy",
-    "PolicyChanged", "PolicyVersion", "Presence", "ProvenanceDirection", "ProvenanceLink", "ProvenanceState",
-    "ProvenanceTrace", "PurgeReceipt", "QuarantineState", "QuarantinedCommit", "Queued", "ReadScopePurged", "Redaction",
-    "RedactionFinding", "RedactionKind", "Refused", "RegionRule", "Removal", "RemovalFate", "RemovalFinding",
-    "RemovalPlan", "RemovalState", "Reset", "Review", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
-    "ScreeningProfile", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot",
-    "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status",
-    "StoreReceipt", "TaintMode", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
-    "WaitEdge", "Watch", "Withheld", "Written", "connect", "render_for_prompt",
-    "ActionInDoubt", "ActionRecorded", "ClaimedStep", "DeadReason", "EventType", "InDoubt", "Interrupt", "NewStep",
-    "NoStepReady", "NotDone", "NotOpen", "OpenAction", "ResumeState", "StepStatus", "Task", "TaskEvent", "TaskOver",
-    "TaskStatus", "TaskStep",
+    "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NewStep", "NoStepReady", "NotDone",
+    "NotFound", "NotOpen", "OpenAction", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence",
+    "ProvenanceDirection", "ProvenanceLink", "ProvenanceState", "ProvenanceTrace", "PurgeReceipt", "QuarantineState",
+    "QuarantinedCommit", "Queued", "ReadScopePurged", "Redaction", "RedactionFinding", "RedactionKind", "Refused",
+    "RegionRule", "Removal", "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Reset", "ResumeState",
+    "Review", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
+    "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "Source",
+    "SourceKind", "SourcePurged", "SourceSelector", "Status", "StepStatus", "StoreFinding", "StoreFindingKind",
+    "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskEvent", "TaskOver", "TaskStatus", "TaskStep",
+    "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld",
+    "Written", "connect", "render_for_prompt",
 }  # fmt: skip
 
 
@@ -35,15 +35,17 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
-    homes = [vars(module) for module in (types, errors, _watch, _sessions, _audit, _conflicts, _board, prompts)]
+    homes = [
+        vars(module) for module in (types, errors, _watch, _sessions, _audit, _conflicts, _examination, _board, prompts)
+    ]
     for name in PUBLIC:
         assert getattr(kokuban_client, name) is next(home[name] for home in homes if name in home)
 
 
 def test_the_client_for_threads_has_the_same_methods_under_plain_names() -> None:
     for name in (
-        "AuditRecords", "Client", "Board", "Conflicts", "ConflictWatch", "Listing", "Transaction", "Watch", "Session",
-        "HeldLock", "Claim", "ClaimedStep",
+        "AuditRecords", "Client", "Board", "Conflicts", "ConflictWatch", "Examination", "Listing", "Transaction", "Watch",
+        "Session", "HeldLock", "Claim", "ClaimedStep",
     ):  # fmt: skip
         ours = {method for method in dir(getattr(kokuban_client, name)) if not method.startswith("_")}
         theirs = {method for method in dir(getattr(sync, name)) if not method.startswith("_")}

@@ -23,10 +23,14 @@ WITHOUT_BOARD = {
     "ListBoardsRequest",
     "ListAuditRecordsRequest",
     "VerifyAuditRequest",
+    "ExamineStoreRequest",
 }
 # Carry a whole request or answer of another method, which has the board and the token.
 ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 # Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
+WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
+# Lists nothing: works through the store a page at a time, whose size is the server's affair.
+WORK_BY_PAGES = {"ExamineStore"}
 WITHOUT_TOKEN = {
     "KeepAliveResponse",
     "CloseSessionResponse",
@@ -47,6 +51,7 @@ VERBS_OF_THE_BOARD = (
     "Set",
     "Explain",
     "Verify",
+    "Examine",
     "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
@@ -131,6 +136,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "AdminService.Compact",
         "AdminService.ListAuditRecords",
         "AdminService.VerifyAudit",
+        "AdminService.ExamineStore",
         "TrustService.Endorse",
         "TrustService.ListQuarantine",
         "TrustService.ReviewQuarantine",
@@ -203,6 +209,11 @@ def test_paging_comes_whole(api: Files) -> None:
     for _, method in methods(api):
         request, response = fields(request_of(api, method)), fields(response_of(api, method))
         paged = "page_size" in request
+        if method.name in WORK_BY_PAGES:
+            assert not paged
+            assert "page_token" in request
+            assert "next_page_token" in response
+            continue
         assert paged == method.name.startswith("List"), method.name
         assert ("page_token" in request) == paged == ("next_page_token" in response), method.name
         if paged:

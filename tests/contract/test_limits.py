@@ -114,6 +114,7 @@ TOLD = [
     ("PAGE_ENTRIES_MAX", 1, "ListAuditRecordsRequest.page_size", "up to {}"),
     ("PAGE_ENTRIES_DEFAULT", 1, "ListAuditRecordsRequest.page_size", "0 means {}."),
     ("PAGE_BYTES_MAX", 1024 * 1024, "ListAuditRecordsRequest.page_size", "before {} MiB"),
+    ("STORE_EXAMINED_ENTRIES_MAX", 1, "ExamineStoreResponse", "up to {} of them"),
     ("AUDIT_FAULTS_ENTRIES_MAX", 1, "VerifyAuditResponse.faults", "at most {}"),
     ("CONFLICTS_ENTRIES_MAX", 1, "ConflictService", "newest {:,} are kept"),
     ("CONFLICT_AGE_MS_MAX", DAY_MS, "ConflictService", "at most {} days"),
@@ -203,6 +204,8 @@ TOLD = [
 INSIDE = {
     "BOARDS_KNOWN_ENTRIES_MAX",
     "READ_SCOPES_KNOWN_ENTRIES_MAX",
+    "LOCKS_MEASURED_ENTRIES_MAX",  # holds of more locks are not measured
+    "LOCKS_BROKEN_ENTRIES_MAX",  # of others it is not known who broke them: the heir is told, or nobody
     "SCREENED_TOGETHER_TEXTS_ENTRIES_MAX",  # what was written before these is not looked at with the next
     "SCREENED_TOGETHER_CHARACTERS_MAX",
     "SCREENED_TOGETHER_AGENTS_ENTRIES_MAX",

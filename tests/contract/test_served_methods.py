@@ -9,6 +9,7 @@ import pytest
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
+from kokuban_server.wire.examination_services import ExaminationMethods
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
@@ -46,7 +47,7 @@ Servicer = type[
         [SessionService],
         [LockService],
         [ConflictService],
-        [AdminService, BoardMethods, AuditMethods],
+        [AdminService, BoardMethods, AuditMethods, ExaminationMethods],
         [TaskService],
         [TrustService],
     ],

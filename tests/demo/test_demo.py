@@ -57,6 +57,13 @@ def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert claim["purpose"] == "put the largest files first"
     assert (late["agent"], late["reason"], late["path"]) == ("sleeper", "LOCK_LOST", "summary")
     assert (told["locks"]["handover"]["holder"], told["locks"]["handover"]["heir"]) == ("sleeper", "supervisor")
+    logged = {(one["loser"], one["winner"], one["reason"]) for one in told["conflict_log"]}
+    assert logged >= {
+        (race["loser"], race["winner"], "REVISION_MISMATCH"),
+        ("reviewer-1", "reviewer-4", "LOCKED_BY_OTHER"),
+    }
+    [(winner, _)] = [(heir, loser) for loser, heir, reason in logged if reason == "LOCK_LOST"]
+    assert winner in {"supervisor", ""}  # the heir, if it still held the lock
     assert told["top_findings"][0]["kind"] == "unreadable-file"
     assert told["two_users"]["proved"] is True
     assert len(told["two_users"]["checks"]) == 7
@@ -115,6 +122,8 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     assert "✗" not in done.stdout
     assert "Proved: all 11 checks hold" in done.stdout
     assert "Proved: all 7 checks hold" in done.stdout
+    _, last = done.stdout.split("In the end: who lost to whom")
+    assert "sleeper lost to " in last
     assert "Proved: all 9 checks hold" in done.stdout
     assert "read scope: shared:pages/retention@" in done.stdout
     assert f"kokuban serve --store {store}" in done.stdout

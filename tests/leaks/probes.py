@@ -17,6 +17,7 @@ from kokuban.v1 import (
     conflict_pb2,
     conflict_service_pb2,
     entry_pb2,
+    examination_pb2,
     lock_pb2,
     lock_service_pb2,
     policy_pb2,
@@ -528,6 +529,12 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "AdminService.ExplainAccess": (Row("region", _explain),),
     "AdminService.ListAuditRecords": (Row("nothing", _audit),),
     "AdminService.VerifyAudit": (Row("nothing", lambda _draw, _caller, _at: audit_pb2.VerifyAuditRequest()),),
+    "AdminService.ExamineStore": (
+        Row(
+            "nothing",
+            lambda draw, _caller, _at: examination_pb2.ExamineStoreRequest(page_token=f"{draw.randrange(9)}."),
+        ),
+    ),
     "TrustService.Endorse": (Row("entry", _endorse, reasons=frozenset({"NOT_FOUND", "ROLE_REQUIRED"})),),
     "TrustService.ListQuarantine": (Row("board", _quarantine),),
     "TrustService.ReviewQuarantine": (Row("board", _review),),

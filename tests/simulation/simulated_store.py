@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kokuban_server.core.change_set import ChangeSet
     from kokuban_server.ports.board_store import Consistency, Cut, Event, Lease, Page, StoreStatus, WatchBatch
     from kokuban_server.ports.clock import Clock
-    from kokuban_server.ports.group_commit import Answer
+    from kokuban_server.ports.group_commit import Answer, BatchCounts
 
 _T = TypeVar("_T")
 _FOR_EVER_S = 1e9
@@ -159,6 +159,10 @@ class FaultyStore:
     @property
     def epoch(self) -> str:
         return self._store.epoch
+
+    @property
+    def batches(self) -> BatchCounts:
+        return self._store.batches
 
     def _fate(self) -> random.Random:
         if self.is_severed:

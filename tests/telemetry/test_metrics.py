@@ -25,7 +25,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.adapters.telemetry import MetricsPush, OtelTracer, Places
+from kokuban_server.app.watches import _Subscriber
 from kokuban_server.bootstrap import Server
+from kokuban_server.core import keys
+from kokuban_server.core.change_set import AtRevision, ChangeSet
+from kokuban_server.core.refusals import TokenAheadOfStore
+from kokuban_server.ports.board_store import AtLeast, CommitRefused, LeaseLost
 from kokuban_server.settings import Settings
 from tests.etcd_server import free_ports
 from tests.wire.calls import (
@@ -53,9 +58,10 @@ TRACE = ("traceparent", "00-" + "a" * 32 + "-" + "1" * 16 + "-01")
 class Scraped:
     """A server that is measured, and an agent that is connected to it."""
 
-    def __init__(self, server: Server, agent: Agent) -> None:
+    def __init__(self, server: Server, agent: Agent, clock: SettableClock) -> None:
         self.server = server
         self.agent = agent
+        self.clock = clock
 
     async def page(self, path: str = "/metrics") -> str:
         return await asyncio.to_thread(self._get, path)
@@ -97,7 +103,7 @@ async def scraped() -> AsyncIterator[Scraped]:
     server = Server(chosen, MemoryStore(clock), clock, b"k" * 32, None, tracer)
     port = await server.start()
     async with connected(port) as channel:
-        yield Scraped(server, Agent(channel))
+        yield Scraped(server, Agent(channel), clock)
     await server.stop()
 
 
@@ -140,6 +146,95 @@ async def test_what_happens_is_counted_by_what_became_of_it(scraped: Scraped) ->
     await eventually(is_known)
 
 
+async def test_the_store_is_measured_by_operation_and_by_batch(scraped: Scraped) -> None:
+    await work(scraped)
+    value = scraped.value
+    counted = "kokuban_store_operation_seconds_count"
+    assert await value(counted, operation="commit", outcome="ok") >= 6  # three commits, two sessions, a lock
+    assert await value(counted, operation="grant_lease", outcome="ok") >= 2
+    assert await value(counted, operation="read", outcome="ok") >= 1
+    # Of one page: more batches may be sent between two.
+    samples = {sample.name: sample.value for family in (await scraped.families()).values() for sample in family.samples}
+    batches = samples["kokuban_store_batch_members_count"]
+    assert (
+        samples["kokuban_store_batch_members_sum"] >= batches == samples["kokuban_store_batch_duration_seconds_count"]
+    )
+    assert batches >= 1
+    assert await value("kokuban_store_commits_waiting") == 0
+    store = scraped.server._store
+    with pytest.raises(CommitRefused):
+        await store.commit(ChangeSet((AtRevision(b"e/none/", 1),)), 1.0)
+    with pytest.raises(LeaseLost):
+        await store.renew_lease(4711, 1.0)
+    with pytest.raises(TokenAheadOfStore):
+        await store.read([b"e/none/"], AtLeast(10**12), 1.0)
+    assert await value(counted, operation="commit", outcome="guard_failed") >= 1
+    assert await value(counted, operation="renew_lease", outcome="lease_lost") == 1
+    assert await value(counted, operation="read", outcome="TOKEN_AHEAD_OF_STORE") == 1
+
+
+async def test_how_long_locks_were_held_is_counted_however_they_end(scraped: Scraped) -> None:
+    agent = scraped.agent
+    session, other = await agent.session(), await agent.session()
+    fence = await agent.acquire(session, "released")
+    await agent.acquire(session, "ended")
+    await agent.acquire(other, "kept")
+    asking = agent.ask(acquire_request(session, "kept", wait_s=60))
+    await asking.queued()
+    assert await scraped.value("kokuban_lock_hold_seconds_count") == 0
+    assert await scraped.value("kokuban_lock_queue_length_max") == 1
+    assert await scraped.value("kokuban_leases") == 3  # two sessions, and the server, for which a request waits
+    await agent.release(fence)
+    await agent.close(session)
+    assert await scraped.value("kokuban_lock_hold_seconds_count") == 2
+    assert await scraped.value("kokuban_lock_queue_length_max") == 0
+    asking.cancel()
+
+
+async def test_heartbeats_are_measured_of_sessions_that_are_kept_alive_here(scraped: Scraped) -> None:
+    pulse = await scraped.agent.keep_alive(await scraped.agent.session())
+    sessions = scraped.server._sessions
+    assert await scraped.value("kokuban_sessions_kept_alive") == 1
+    before = sessions.oldest_heartbeat_s()
+    await until(lambda: sessions.oldest_heartbeat_s() > before)
+    aged = sessions.oldest_heartbeat_s() + 1.0
+    sessions._renewed_at = {vigil: at - 100.0 for vigil, at in sessions._renewed_at.items()}
+    assert await scraped.value("kokuban_session_heartbeat_age_seconds") > 100.0
+    await pulse.renew()
+    assert await scraped.value("kokuban_session_heartbeat_age_seconds") < 100.0 + aged
+    assert sessions.oldest_heartbeat_s() < 100.0
+    pulse.call.cancel()
+    await until(lambda: sessions.kept_alive_count == 0)
+    assert await scraped.value("kokuban_session_heartbeat_age_seconds") == 0
+
+
+async def test_how_late_watches_are_is_measured(scraped: Scraped) -> None:
+    feed = scraped.server._watches.feed
+    await feed.start()
+    reader = _Subscriber((keys.HEAD + b"dev/main/",), feed.revision, 10, 10_000)
+    assert feed.join(reader)
+    assert await scraped.value("kokuban_watch_lag_seconds") == 0
+    await scraped.agent.commit(put("e"))
+    await until(lambda: bool(reader.waiting))
+    scraped.clock.pass_ms(3_000)
+    assert await scraped.value("kokuban_watch_lag_seconds") == 3
+    assert await scraped.value("kokuban_watch_feed_delay_seconds_count") >= 1
+    reader.take()
+    assert await scraped.value("kokuban_watch_lag_seconds") == 0
+
+
+async def test_texts_are_counted_by_what_was_made_of_them(scraped: Scraped) -> None:
+    await scraped.agent.commit(put("e"))
+    await scraped.agent.screen("The weather is fine.")
+    await scraped.agent.redact("Write to jane.doe@example.com.")
+    await scraped.agent.redact("Nothing here.")
+    counted = "kokuban_screening_duration_seconds_count"
+    assert await scraped.value(counted, asked="screen", outcome="ADMIT") == 1
+    assert await scraped.value(counted, asked="redact", outcome="FOUND") == 1
+    assert await scraped.value(counted, asked="redact", outcome="CLEAN") == 1
+    assert await scraped.value("kokuban_screenings_waiting") == 0
+
+
 async def test_an_exemplar_names_the_trace_of_what_was_sampled_and_no_other(scraped: Scraped) -> None:
     await work(scraped)
     families = await scraped.families()
@@ -167,7 +262,16 @@ async def test_nothing_that_a_caller_chooses_becomes_a_label(scraped: Scraped) -
             await unknown(b"")
     page = await scraped.page()
     assert secret not in page
-    assert set(re.findall(r'(\w+)="', page)) == {"method", "code", "le", "result", "reason", "region_kind"}
+    assert set(re.findall(r'(\w+)="', page)) == {
+        "method",
+        "code",
+        "le",
+        "result",
+        "reason",
+        "region_kind",
+        "operation",
+        "outcome",
+    }
 
 
 async def test_only_the_page_is_served_and_bad_requests_are_hung_up_on(scraped: Scraped) -> None:
@@ -193,6 +297,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 async def test_alerts_and_dashboard_speak_of_what_is_measured(scraped: Scraped) -> None:
     await work(scraped)
+    await scraped.agent.screen("The weather is fine.")
 
     async def has_store() -> bool:
         return await scraped.value("kokuban_store_up") == 1

@@ -335,6 +335,7 @@ def acquire_request(
     delay_s: float | None = None,
     request_id: str = "",
     board: str = "main",
+    retry_of: str = "",
 ) -> lock_service_pb2.AcquireLockRequest:
     """Give a request for a lock. A text stands for the entry at that path; times not given are not sent."""
     return lock_service_pb2.AcquireLockRequest(
@@ -347,6 +348,7 @@ def acquire_request(
         wait=None if wait_s is None else lasting(wait_s),
         hold_max=None if hold_s is None else lasting(hold_s),
         lock_delay=None if delay_s is None else lasting(delay_s),
+        retry_of=retry_of,
     )
 
 

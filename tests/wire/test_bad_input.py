@@ -18,6 +18,7 @@ from kokuban.v1 import (
     conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
+    examination_pb2,
     lock_pb2,
     lock_service_pb2,
     policy_pb2,
@@ -232,7 +233,9 @@ FULL: dict[str, Callable[[], Message]] = {
         page_size=1,
         page_token="x",  # noqa: S106 - no password
     ),
-    LOCKS + "AcquireLock": lambda: acquire_request(NAME, "e", tree("t"), wait_s=1, hold_s=10, delay_s=1),
+    LOCKS + "AcquireLock": lambda: acquire_request(
+        NAME, "e", tree("t"), wait_s=1, hold_s=10, delay_s=1, retry_of=new_id()
+    ),
     LOCKS + "ClaimEntry": lambda: lock_service_pb2.ClaimEntryRequest(
         board="main",
         session_id=NAME,
@@ -242,6 +245,7 @@ FULL: dict[str, Callable[[], Message]] = {
         purpose="to test",
         hold_max=lasting(10),
         lock_delay=lasting(1),
+        retry_of=new_id(),
     ),
     LOCKS + "DowngradeLock": lambda: lock_service_pb2.DowngradeLockRequest(board="main", fence=fence()),
     LOCKS + "ReleaseLock": lambda: lock_service_pb2.ReleaseLockRequest(board="main", fence=fence()),
@@ -365,6 +369,7 @@ FULL: dict[str, Callable[[], Message]] = {
         page_token="x",  # noqa: S106 - no password
     ),
     ADMIN + "VerifyAudit": lambda: audit_pb2.VerifyAuditRequest(anchor_hash="0" * 64),
+    ADMIN + "ExamineStore": lambda: examination_pb2.ExamineStoreRequest(repair=True, page_token="x"),  # noqa: S106 - no password
     TRUST + "Endorse": lambda: trust_service_pb2.EndorseRequest(
         board="main",
         key=key("e"),
@@ -438,6 +443,7 @@ _NOTHING_REQUIRED = {
     ADMIN + "ListBoards",
     ADMIN + "ListAuditRecords",
     ADMIN + "VerifyAudit",
+    ADMIN + "ExamineStore",
 }
 
 
@@ -688,6 +694,14 @@ async def test_every_entry_key_wants_a_region_and_a_path(agent: Agent, method: s
         message = FULL[method]()
         find(message).Clear()
         check(await call(agent, method, message.SerializeToString()), "REGION_REQUIRED", f"{field}.region")
+
+
+@pytest.mark.parametrize("method", [LOCKS + "AcquireLock", LOCKS + "ClaimEntry"])
+async def test_a_request_for_a_lock_replaces_one_with_an_id(agent: Agent, method: str) -> None:
+    for text in BAD_IDS:
+        asking: Any = FULL[method]()
+        asking.retry_of = text
+        check(await call(agent, method, asking.SerializeToString()), "FIELD_INVALID", "retry_of")
 
 
 async def test_the_places_that_take_a_region_and_perhaps_a_path(agent: Agent) -> None:

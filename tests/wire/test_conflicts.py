@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf import timestamp_pb2
 
-from kokuban.v1 import admin_service_pb2, conflict_pb2, conflict_service_pb2, error_reason_pb2
+from kokuban.v1 import admin_service_pb2, conflict_pb2, conflict_service_pb2, error_reason_pb2, lock_service_pb2
 from kokuban_server.core import keys, limits
 from kokuban_server.core.refusals import StoreUnavailable
 from tests.wire.audit_calls import audit_records
@@ -125,6 +125,27 @@ async def test_a_late_write_under_a_lost_lock_is_a_conflict_with_the_heir(runnin
     assert conflict.winner.purpose == "to go on"
 
 
+@pytest.mark.parametrize("skip_lock_delay", [False, True])
+async def test_a_late_write_under_a_broken_lock_is_a_conflict_with_who_broke_it(
+    running: Running, *, skip_lock_delay: bool
+) -> None:
+    holder, keeper = await running.join("holder"), running.as_agent("keeper", "supervisor,member")
+    fence = await holder.acquire("e")
+    request = lock_service_pb2.BreakLockRequest(
+        board="main", lock_id=fence.lock_id, reason="it sleeps", skip_lock_delay=skip_lock_delay
+    )
+    await keeper.locks.BreakLock(request, metadata=(*keeper.metadata, ("traceparent", TRACE_A)))
+    if skip_lock_delay:  # even where somebody else has it by now, and its marker is gone
+        await (await running.join("heir")).acquire("e", wait_s=10.0)
+    with refused("LOCK_LOST"):
+        await holder.agent.commit(put("e"), fences=[fence])
+    (conflict,) = await listed(running)
+    assert (reason(conflict), conflict.lock_id) == ("LOCK_LOST", fence.lock_id)
+    assert (conflict.loser.agent, conflict.winner.agent, conflict.winner.purpose) == ("holder", "keeper", "it sleeps")
+    assert conflict.winner.traceparent == TRACE_A
+    assert conflict.winner.act_time.ToMilliseconds() == START_MS
+
+
 async def test_a_lock_that_is_refused_or_waited_for_in_vain_is_a_conflict(running: Running) -> None:
     holder, other = await running.join("holder"), await running.join("other")
     await holder.acquire("e")
@@ -184,6 +205,21 @@ async def test_a_retry_that_loses_too_is_a_conflict_of_its_own(running: Running)
     second = await lose(running, retry_of=first)
     outcomes = {conflict.loser.request_id: result(conflict) for conflict in await listed(running)}
     assert outcomes == {first: "LOST_AGAIN", second: "OPEN"}
+
+
+async def test_a_request_for_a_lock_says_which_refusal_it_answers_to(running: Running) -> None:
+    holder, other = await running.join("holder"), await running.join("other")
+    fence = await holder.acquire("e")
+    first, second, third = (new_id() for _ in range(3))
+    with refused("LOCKED_BY_OTHER"):
+        await other.acquire("e", request_id=first)
+    with refused("LOCKED_BY_OTHER"):
+        await other.acquire("e", request_id=second, retry_of=first)
+    await holder.agent.release(fence)
+    await other.acquire("e", request_id=third, retry_of=second)
+    found = {conflict.loser.request_id: conflict for conflict in await listed(running)}
+    assert {name: result(conflict) for name, conflict in found.items()} == {first: "LOST_AGAIN", second: "WON"}
+    assert (found[second].retry_of, found[second].outcome_request_id) == (first, third)
 
 
 async def test_the_same_request_sent_again_can_win_and_another_agents_retry_means_nothing(running: Running) -> None:

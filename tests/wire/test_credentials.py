@@ -19,6 +19,7 @@ from kokuban.v1 import (
     conflict_service_pb2,
     entry_pb2,
     error_reason_pb2,
+    examination_pb2,
     lock_pb2,
     lock_service_pb2,
     policy_pb2,
@@ -137,6 +138,7 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "AdminService.Compact": admin_service_pb2.CompactRequest(before="x"),
         "AdminService.ListAuditRecords": audit_pb2.ListAuditRecordsRequest(),
         "AdminService.VerifyAudit": audit_pb2.VerifyAuditRequest(),
+        "AdminService.ExamineStore": examination_pb2.ExamineStoreRequest(),
         "TrustService.Endorse": trust_service_pb2.EndorseRequest(
             board=board,
             request_id=new_id(),
@@ -176,6 +178,7 @@ _WITHOUT_BOARD = {
     "AdminService.Compact",
     "AdminService.ListAuditRecords",
     "AdminService.VerifyAudit",
+    "AdminService.ExamineStore",
 }
 
 

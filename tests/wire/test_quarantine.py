@@ -207,7 +207,7 @@ async def test_while_screening_gives_no_verdict_nothing_from_outside_is_written(
 
 async def test_a_killed_screener_is_started_again_for_the_next_write(running: Running) -> None:
     await running.agent.commit(outside("a", "harmless"))
-    worker = running.server._screenings._screener._worker  # type: ignore[attr-defined]  # the real one
+    worker = running.server._screenings._screener._screener._worker  # type: ignore[attr-defined]  # the real one
     worker.process.kill()
     worker.process.wait()
     await held_back(running.agent, outside("b"))

@@ -112,11 +112,11 @@ async def test_a_session_that_cannot_begin_leaves_no_lease(start: Started, clock
     store = HeldStore(clock)
     running = await start(store)
     await running.agent.commit(put("e"))
-    await until(lambda: len(store._leases) == 1)  # the upkeep's
+    await until(lambda: len(store._leases) == 2)  # the upkeep's, and that of the removals
     store.fault_in_commit = StoreUnavailable("hunter2")
     with refused("STORE_UNAVAILABLE"):
         await running.agent.open_session()
-    assert len(store._leases) == 1
+    assert len(store._leases) == 2
 
 
 @pytest.mark.parametrize(

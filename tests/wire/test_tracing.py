@@ -262,3 +262,20 @@ async def test_a_fault_is_an_error_and_who_may_not_call_has_no_span(
     assert (span.attributes or {})["error.type"] == "INTERNAL"
     assert "hunter2" not in span.to_json()
     monkeypatch.undo()
+
+
+async def test_a_text_that_is_judged_is_a_part_of_its_call(traced: Traced) -> None:
+    await traced.running.agent.commit(put("e"))
+    await traced.running.agent.screen("The weather is fine.")
+    await traced.running.agent.redact("Write to jane.doe@example.com.")
+    calls = {span.name: span for span in traced.spans()}
+    parts = traced.spans("kokuban.screening")
+    assert [dict(part.attributes or {}) for part in parts] == [
+        {"kokuban.screening.asked": "screen", "kokuban.screening.verdict": "ADMIT"},
+        {"kokuban.screening.asked": "redact", "kokuban.screening.verdict": "FOUND"},
+    ]
+    for part, method in zip(parts, ("ScreenText", "RedactText"), strict=True):
+        context = calls[f"kokuban.v1.TrustService/{method}"].get_span_context()
+        assert part.parent is not None
+        assert context is not None
+        assert part.parent.span_id == context.span_id

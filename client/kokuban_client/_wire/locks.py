@@ -86,6 +86,7 @@ def acquire_request(
     wait_s: float,
     hold_max_s: float | None,
     lock_delay_s: float | None,
+    retry_of: str = "",
 ) -> AcquireLockRequest:
     """Give a request for a lock, to be completed with session and request id.
 
@@ -101,6 +102,7 @@ def acquire_request(
         wait=duration(wait_s, "wait_s"),
         hold_max=_optional(hold_max_s, "hold_max_s"),
         lock_delay=_optional(lock_delay_s, "lock_delay_s"),
+        retry_of=retry_of,
     )
 
 
@@ -120,6 +122,7 @@ def claim_request(
     purpose: str,
     hold_max_s: float | None,
     lock_delay_s: float | None,
+    retry_of: str = "",
 ) -> ClaimEntryRequest:
     """Give a claim, to be completed with session and request id."""
     return lock_service_pb2.ClaimEntryRequest(
@@ -129,6 +132,7 @@ def claim_request(
         purpose=purpose,
         hold_max=_optional(hold_max_s, "hold_max_s"),
         lock_delay=_optional(lock_delay_s, "lock_delay_s"),
+        retry_of=retry_of,
     )
 
 

@@ -32,6 +32,7 @@ EXIT_CODES = {
     "text is data": 10,
     "text for quarantine": 11,
     "text has secrets": 12,
+    "store has findings": 13,
 }
 
 

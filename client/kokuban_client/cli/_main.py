@@ -16,6 +16,7 @@ from kokuban_client.cli import (
     _trust_commands,
 )
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
+from kokuban_client.cli._doctor_command import doctor
 from kokuban_client.demo.command import demo
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ for _command in (
     _audit_commands.audit,
     _trust_commands.trust,
     _commands.status,
+    doctor,
     demo,
 ):
     kokuban.add_command(_command)

@@ -44,7 +44,8 @@ def demo(
 
     In a second part, on a server with credentials, two agents with tokens for two users work on one board, and try
     everything on each other's regions. In a third part agents read pages of which two are poisoned: one is held back, and what
-    came of the other is traced and purged. Exit code 0 only if the whole proof of all parts holds.
+    came of the other is traced and purged. Last comes who lost to whom in the first part. Exit code 0 only if the whole proof
+    of all parts holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
@@ -75,6 +76,7 @@ def demo(
         click.echo(json.dumps({**told, "proved": is_proved}, indent=2))
     else:
         bad_source_running.print_report(bad_source, sys.stdout)
+        running.print_conflicts(outcome, sys.stdout)
     context.exit(0 if is_proved else 1)
 
 

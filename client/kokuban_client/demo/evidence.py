@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import kokuban_client
@@ -14,7 +14,7 @@ from kokuban_client.demo.layout import Conflict, Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kokuban_client import Board, EntryChange, Revision
+    from kokuban_client import Board, ConflictRecord, EntryChange, Revision
     from kokuban_client.demo.sources import SourceFile
 
 _READS_AT_ONCE = 8
@@ -97,8 +97,17 @@ class Evidence:
     peeks: Sequence[Peek]
     changes_watched: int
     """How many states of the plan's entries the supervisor's watch has told."""
-    outcomes: Mapping[tuple[str, str, int], str] = field(default_factory=dict)
-    """What became of conflicts, as the server's log has it: by path, loser, and the revision that was there."""
+    log: Sequence[ConflictRecord] = ()
+    """The server's log of conflicts, oldest first."""
+
+    @property
+    def outcomes(self) -> dict[tuple[str, str, int], str]:
+        """What became of conflicts, as the log has it: by path, loser, and the revision that was there."""
+        return {
+            (one.path, one.loser.agent, one.actual.number): one.outcome.value
+            for one in self.log
+            if one.actual is not None
+        }
 
 
 async def collect(
@@ -152,11 +161,7 @@ async def collect(
         crash=crash,
         peeks=await _peeks(address, run, agents),
         changes_watched=changes_watched,
-        outcomes={
-            (one.path, one.loser.agent, one.actual.number): one.outcome.value
-            async for one in board.conflicts(region=run.region)
-            if one.actual is not None
-        },
+        log=[one async for one in board.conflicts(region=run.region)][::-1],
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kokuban_client.demo import layout
 from kokuban_client.demo.findings import TOTALS, Kind, added_up
+from kokuban_client.types import ConflictOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _TOP = 8
 _CONFLICTS_SHOWN = 5
+_LOG_SHOWN = 20
 _WIDE = 112
 _KIND_NAMES = {
     Kind.COMPLEX_FUNCTION: "complex functions",
@@ -70,6 +72,16 @@ class Outcome:
             "recount": dict(self.recounted),
             "agents": [{"name": agent, **evidence.work.get(agent, {})} for agent in self.agents],
             "conflicts": [{**one.to_json(), "loser": one.loser} for one in evidence.conflicts],
+            "conflict_log": [
+                {
+                    "loser": one.loser.agent,
+                    "winner": one.winner.agent if one.winner is not None else "",
+                    "path": one.path,
+                    "reason": one.reason,
+                    "outcome": one.outcome.value,
+                }
+                for one in evidence.log
+            ],
             "locks": {
                 "restructuring": [{"author": step.author, **step.value} for step in evidence.restructuring],
                 "handover": asdict(evidence.handover),
@@ -110,6 +122,28 @@ def show(outcome: Outcome, console: Console) -> None:
         verdict(outcome.checks),
     ):
         console.print(part)
+
+
+def show_conflicts(outcome: Outcome, console: Console) -> None:
+    """Print who lost to whom, on what, and what became of it, as the server's log of conflicts has it."""
+    log = outcome.evidence.log
+    console.print(
+        heading(f"In the end: who lost to whom, {len(log)} of them, by the server's log (`kokuban conflict ls`)")
+    )
+    table = grid("<", "<", "<", "<")
+    for one in log[:_LOG_SHOWN]:
+        winner = one.winner.agent if one.winner is not None else "nobody who is known"
+        path = _tail(one.path.removeprefix(f"{layout.PLAN}/"), 18)
+        table.add_row(
+            "",
+            f"{one.loser.agent} lost to {winner}",
+            path,
+            one.reason,
+            "" if one.outcome is ConflictOutcome.OPEN else one.outcome.value,
+        )
+    if len(log) > _LOG_SHOWN:
+        table.add_row("", f"and {len(log) - _LOG_SHOWN} more", "", "", "")
+    console.print(table)
 
 
 def heading(text: str) -> RenderableType:

@@ -94,6 +94,11 @@ def print_report(outcome: Outcome, stream: TextIO, *, kept_in: str | None) -> No
         console.print(f"\nThe board is kept: {look}", soft_wrap=True)
 
 
+def print_conflicts(outcome: Outcome, stream: TextIO) -> None:
+    """Print who lost to whom."""
+    report.show_conflicts(outcome, rich.console.Console(file=stream, highlight=False, markup=False))
+
+
 def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Give the one error that says why a run broke off: ours if there is one."""
     leaves: list[BaseException] = []

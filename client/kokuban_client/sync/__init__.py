@@ -9,6 +9,7 @@ from __future__ import annotations
 from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._board import Board, Claim, ClaimedStep, Client, HeldLock, Listing, Transaction, connect
 from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
+from kokuban_client.sync._examination import Examination
 from kokuban_client.sync._sessions import Session
 from kokuban_client.sync._watch import Watch
 
@@ -20,6 +21,7 @@ __all__ = [
     "Client",
     "ConflictWatch",
     "Conflicts",
+    "Examination",
     "HeldLock",
     "Listing",
     "Session",

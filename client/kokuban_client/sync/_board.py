@@ -32,6 +32,7 @@ from kokuban_client.sync import _channel
 from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._calls import Calls
 from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
+from kokuban_client.sync._examination import Examination
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
 from kokuban_client.sync._removals import Removals
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
@@ -272,6 +273,14 @@ class Client:
         request = audit_wire.verify_request(anchor_hash)
         answer = self._calls.call(lambda link: link.admin.VerifyAudit, request, timeout_s=timeout_s)
         return audit_wire.verdict(answer)
+
+    def examine_store(self, *, repair: bool = False, timeout_s: float | None = None) -> Examination:
+        """Look through the store for records with which something is wrong, and put right what can be. For operators.
+
+        Gives what was found page by page, to be iterated over with `for`; the work is done while that goes on. It may
+        be done while agents work: what lives is never touched. `timeout_s` is for each page.
+        """
+        return Examination(self._calls, repair=repair, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close the sessions and the connections. Locks that are in use are lost.
@@ -775,6 +784,7 @@ class Board(Removals):
         wait_s: float = 0.0,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         on_queued: Callable[[Queued], object] | None = None,
@@ -785,7 +795,8 @@ class Board(Removals):
         `purpose` is shown to whoever is refused or waits. Without `wait_s` somebody else's lock is told at once, as
         LockedByOther; with it, LockWaitExpired when the time is over, and `on_queued` is told where the request stands.
         `hold_max_s` ends the lock however well it is renewed; `lock_delay_s` is for how long its place stays closed after a
-        loss. `timeout_s` is the time to reach a server, on top of the wait. When the lock is lost `on_lost` is called with the
+        loss. `retry_of` is the request id of a refusal that this request answers to, so that its conflict's outcome is known.
+        `timeout_s` is the time to reach a server, on top of the wait. When the lock is lost `on_lost` is called with the
         LockLost, which must not take long, then the block is stopped; see `HeldLock`.
         """
         return self.lock_all(
@@ -795,6 +806,7 @@ class Board(Removals):
             wait_s=wait_s,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
             session=session,
             on_lost=on_lost,
             on_queued=on_queued,
@@ -810,6 +822,7 @@ class Board(Removals):
         wait_s: float = 0.0,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         on_queued: Callable[[Queued], object] | None = None,
@@ -827,6 +840,7 @@ class Board(Removals):
             wait_s=wait_s,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
         )
         return HeldLock(
             self,
@@ -847,6 +861,7 @@ class Board(Removals):
         scope: LockScope | Literal["entry", "subtree"] = LockScope.ENTRY,
         hold_max_s: float | None = None,
         lock_delay_s: float | None = None,
+        retry_of: str = "",
         session: Session | None = None,
         on_lost: Callable[[LockLost], object] | None = None,
         timeout_s: float | None = None,
@@ -863,6 +878,7 @@ class Board(Removals):
             purpose=purpose,
             hold_max_s=hold_max_s,
             lock_delay_s=lock_delay_s,
+            retry_of=retry_of,
         )
         return Claim(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
 

@@ -206,14 +206,16 @@ class Calls:
     def open_watch(self, request: _wire.WatchRequest, *, timeout_s: float, patient: bool) -> _channel.Stream:
         """Open a stream of changes; raises Unavailable if no server is reached in time."""
         link = self._reached(timeout_s, patient=patient)
-        return link.board.Watch(request, metadata=_tracing.with_context(self.metadata))
+        return _tracing.stream(request, self.metadata, lambda headers: link.board.Watch(request, metadata=headers))
 
     def open_conflicts(
         self, request: conflict_wire.WatchConflictsRequest, *, timeout_s: float, patient: bool
     ) -> _channel.Stream:
         """Open a stream of conflicts; raises Unavailable if no server is reached in time."""
         link = self._reached(timeout_s, patient=patient)
-        return link.conflicts.WatchConflicts(request, metadata=_tracing.with_context(self.metadata))
+        return _tracing.stream(
+            request, self.metadata, lambda headers: link.conflicts.WatchConflicts(request, metadata=headers)
+        )
 
     def open_acquisition(
         self, request: lock_wire.AcquireLockRequest, *, timeout_s: float, left_s: float, patient: bool
@@ -223,7 +225,9 @@ class Calls:
         `left_s` is the most that the whole stream may take, `timeout_s` the time to reach a server.
         """
         link = self._reached(timeout_s, patient=patient)
-        return link.locks.AcquireLock(request, timeout=left_s, metadata=_tracing.with_context(self.metadata))
+        return _tracing.stream(
+            request, self.metadata, lambda headers: link.locks.AcquireLock(request, timeout=left_s, metadata=headers)
+        )
 
     def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)

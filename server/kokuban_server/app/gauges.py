@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.app.background import Turns
@@ -11,8 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_server.app.conflicts import ConflictLog
-    from kokuban_server.app.lock_mirror import LockMirror
-    from kokuban_server.app.watches import Watches
+    from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
+    from kokuban_server.app.measures import Measures
+    from kokuban_server.app.screenings import Screenings
+    from kokuban_server.app.sessions import Sessions
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.app.watches import Change, Watches
     from kokuban_server.ports.board_store import BoardStore
 
 _STORE_PAUSE_S: Final = 15.0
@@ -35,12 +40,22 @@ class Gauges:
         mirror: LockMirror,
         watches: Watches,
         conflicts: ConflictLog,
+        sessions: Sessions,
+        screenings: Screenings,
+        time: StoreTime,
+        measures: Measures | None,
         report: Callable[[str, Exception], None],
     ) -> None:
         self._store = store
         self._mirror = mirror
         self._watches = watches
         self._conflicts = conflicts
+        self._sessions = sessions
+        self._screenings = screenings
+        self._time = time
+        self._measures = measures
+        if measures is not None:
+            watches.feed.on_batch = self._measure_feed
         self._turns = Turns("gauges", report)
         self._of_store: dict[str, float] = {}
 
@@ -69,8 +84,15 @@ class Gauges:
             "kokuban_sessions": float(sum(len(board.sessions) for board in boards)),
             "kokuban_locks_held": float(sum(len(board.locks) for board in boards)),
             "kokuban_lock_waits": float(sum(len(board.waits) for board in boards)),
+            "kokuban_lock_queue_length_max": float(max(map(_longest_queue, boards), default=0)),
+            "kokuban_leases": float(sum(len(board.sessions) for board in boards) + len(self._mirror.servers)),
+            "kokuban_sessions_kept_alive": float(self._sessions.kept_alive_count),
+            "kokuban_session_heartbeat_age_seconds": self._sessions.oldest_heartbeat_s(),
             "kokuban_watches": float(len(subscribers)),
             "kokuban_watch_buffered_events": float(sum(len(subscriber.waiting) for subscriber in subscribers)),
+            "kokuban_watch_lag_seconds": self._watch_lag_s(),
+            "kokuban_store_commits_waiting": float(self._store.batches.waiting_count),
+            "kokuban_screenings_waiting": float(self._screenings.waiting_count),
             "kokuban_conflicts_waiting": float(self._conflicts.waiting_count),
             **self._of_store,
         }
@@ -80,3 +102,24 @@ class Gauges:
             "kokuban_watch_gaps": float(self._watches.feed.gaps),
         }
         return Reading(gauges, counters)
+
+    def _measure_feed(self, change: Change) -> None:
+        """Count how late a change has come to this server's watches."""
+        if self._measures is not None:
+            self._measures.feed_delay.add(max(0.0, (self._time.now_ms() - change.record.update_time_ms) / 1000))
+
+    def _watch_lag_s(self) -> float:
+        """Give the age of the oldest change that waits for its reader."""
+        waiting = [one.waiting[0] for one in self._watches.feed.subscribers if one.waiting]
+        oldest_ms = min((change.record.update_time_ms for change in waiting), default=0)
+        return max(0.0, (self._time.now_ms() - oldest_ms) / 1000) if oldest_ms else 0.0
+
+
+def _longest_queue(board: BoardLocks) -> int:
+    """Give how many requests wait in the region of a board where most do."""
+    waits = Counter[str]()
+    for name in list(board.waits):
+        wait = board.waits.get(name)
+        if wait is not None:
+            waits.update(map(str, wait.record.regions))
+    return max(waits.values(), default=0)

@@ -138,6 +138,7 @@ class HeldLocks:
         deadline: float,
         *,
         skip_lock_delay: bool,
+        traceparent: str = "",
     ) -> tuple[ShownLock, int]:
         """Take a lock from its holder, and keep a record of who did and why; give the lock as it was.
 
@@ -164,6 +165,7 @@ class HeldLocks:
                 lost_time_ms=now_ms,
                 broken_by=principal.agent,
                 broken_reason=reason,
+                broken_traceparent=traceparent,
                 lock_delay_ms=0 if skip_lock_delay else lock.lock_delay_ms,
             )
             guards = (AtRevision(lock_key, found.revision), AtRevision(marker_key, marker.revision))

@@ -34,6 +34,8 @@ class LockRequest(NamedTuple):
     traceparent: str
     candidates: tuple[EntryKey, ...] = ()
     """Of a claim: the entries of which it wants the first that exists and is free; the targets are then one for each."""
+    retry_of: str = ""
+    """The request that lost, and that this one replaces."""
 
 
 class ShownLock(NamedTuple):

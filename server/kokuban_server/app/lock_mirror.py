@@ -50,6 +50,9 @@ class BoardLocks:
         self.claims: Claims[KnownLock] = Claims()
         """Everything that was granted and not released: by its marker, so also what is lost and not yet open again."""
         self.waits: Claims[KnownLock] = Claims()
+        self.broken: dict[str, LockRecord] = {}
+        """The newest markers of broken locks that are gone from the store, oldest first: whoever still writes under one of them
+        is told who broke it, as far as it is remembered."""
         self.of_session: dict[str, set[str]] = {}
         """The locks and waits of each session."""
         self.version = 0
@@ -65,6 +68,18 @@ class BoardLocks:
     def claims_of(self, kind: bytes) -> Mapping[str, KnownLock] | Claims[KnownLock]:
         """Give where records of a kind are kept."""
         return self.locks if kind == keys.LOCK else self.claims if kind == keys.MARKER else self.waits
+
+    def broken_marker(self, lock_id: str) -> LockRecord | None:
+        """Give what is known of a lock that somebody broke."""
+        claim = self.claims.get(lock_id)
+        marker = self.broken.get(lock_id) if claim is None else claim.record
+        return marker if marker is not None and marker.broken_by else None
+
+    def remember_broken(self, lock_id: str, marker: LockRecord) -> None:
+        """Keep what the marker of a broken lock said, for a while."""
+        self.broken[lock_id] = marker
+        if len(self.broken) > limits.LOCKS_BROKEN_ENTRIES_MAX:
+            del self.broken[next(iter(self.broken))]
 
     def names(self, session_id: str) -> frozenset[str]:
         """Give the locks and waits of a session."""
@@ -116,6 +131,8 @@ class LockMirror(Following):
         """How often the picture was begun anew because a change was missing."""
         self.on_claim: Callable[[BoardLocks, str], None] = _nothing
         """Called for each claim that appeared or changed, and for one whose lock is gone."""
+        self.on_lock_ended: Callable[[BoardLocks, str], None] = _nothing
+        """Called for each lock that is gone, however it ended."""
         self.on_wait: Callable[[BoardLocks, str], None] = _nothing
         """Called for each wait that appeared or changed."""
         self.on_server_gone: Callable[[], None] = _no_matter
@@ -367,7 +384,11 @@ class LockMirror(Following):
             step.ended.setdefault(prefix, []).append((name, lock.record))
             board.disown(lock.record.session_id, name)
             step.claims[prefix, name] = None
+            self.on_lock_ended(board, name)
         elif kind == keys.MARKER:
+            claim = board.claims.get(name)
+            if claim is not None and claim.record.broken_by:
+                board.remember_broken(name, claim.record)
             board.claims.remove(name)
         else:
             wait = board.waits.get(name)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.conflicts import Asker
 from kokuban_server.app.lineage import is_plain
-from kokuban_server.app.lock_asked import Queued
+from kokuban_server.app.lock_asked import Granted, Queued
+from kokuban_server.core import keys, limits
 from kokuban_server.core.commit import At, Delete, MergePatch, Put
 from kokuban_server.core.conflicts import Conflict, ConflictKind, Party
 from kokuban_server.core.locks import LockTarget
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from kokuban_server.app.commits import CommitRequest, Commits, Committed
     from kokuban_server.app.conflicts import ConflictLog
-    from kokuban_server.app.lock_asked import Granted, LockRequest
+    from kokuban_server.app.lock_asked import LockRequest
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.lock_requests import LockRequests
     from kokuban_server.app.measures import Measures
@@ -146,6 +147,10 @@ class RecordedLocks:
         self._requests = requests
         self._log = log
         self._mirror = mirror
+        self._held: dict[tuple[bytes, str], float] = {}
+        """The loop's time of the grant of each lock that was granted here and is held, where holds are measured."""
+        if measures is not None:
+            mirror.on_lock_ended = self._measure_hold
 
     async def acquire(
         self, principal: Principal, request: LockRequest, deadline: float
@@ -158,6 +163,8 @@ class RecordedLocks:
             async for part in parts:
                 if wait is None and isinstance(part, Queued):
                     wait = _Wait(part)
+                if isinstance(part, Granted):
+                    self._begin_hold(principal, request, part)
                 yield part
             end = "granted"
             self._won(principal, request)
@@ -178,12 +185,26 @@ class RecordedLocks:
         except LockedByOther as refusal:
             self._lost(principal, request, refusal)
             raise
+        self._begin_hold(principal, request, granted)
         self._won(principal, request)
         return granted
 
+    def _begin_hold(self, principal: Principal, request: LockRequest, granted: Granted) -> None:
+        if self._measures is None or granted.replayed or len(self._held) >= limits.LOCKS_MEASURED_ENTRIES_MAX:
+            return
+        prefix = keys.board_prefix(principal.tenant, request.board)
+        board = self._mirror.board(prefix)
+        if board is not None and granted.lock_id in board.locks:  # else it has ended already
+            self._held[prefix, granted.lock_id] = asyncio.get_running_loop().time()
+
+    def _measure_hold(self, board: BoardLocks, lock_id: str) -> None:
+        begun = self._held.pop((board.prefix, lock_id), None)
+        if begun is not None and self._measures is not None:
+            self._measures.lock_holds.add(asyncio.get_running_loop().time() - begun)
+
     def _won(self, principal: Principal, request: LockRequest) -> None:
         asker = Asker(principal.tenant, request.board, principal.agent)
-        self._log.won(ConflictKind.LOCK, asker, request.request_id, "", {})
+        self._log.won(ConflictKind.LOCK, asker, request.request_id, request.retry_of, {})
 
     def _lost(
         self, principal: Principal, request: LockRequest, refusal: LockedByOther | Deadlock | LockWaitExpired
@@ -216,6 +237,7 @@ class RecordedLocks:
                     loser=loser,
                     winner=place.winner,
                     lock_id=place.lock_id,
+                    retry_of=request.retry_of,
                     waited_ms=place.waited_ms,
                 ),
                 self._measures,
@@ -269,8 +291,9 @@ def _where_a_commit_lost(
         if not request.mutations:
             return None
         region, path = request.mutations[0][0]
-        heir = _heir(picture, request, {given.fence.lock_id for given in request.fences})
-        return _Place(str(region), path, heir[1], lock_id=heir[0]) if heir else _Place(str(region), path, None)
+        lost = {given.fence.lock_id for given in request.fences}
+        lock_id, winner = _breaker(picture, lost) or _heir(picture, request, lost) or ("", None)
+        return _Place(str(region), path, winner, lock_id=lock_id)
     expected = refusal.expected_revision if isinstance(refusal, RevisionMismatch) else 0
     winner = _writer(refusal.winner, refusal.region) if refusal.winner is not None else None
     return _Place(refusal.region, refusal.path, winner, expected, refusal.actual_revision)
@@ -316,6 +339,17 @@ def _locker(lock: LockRecord) -> Party:
     """Give who holds a lock, or waits for one."""
     regions = tuple(map(str, lock.regions))
     return Party(lock.agent, lock.session_id, lock.request_id, lock.traceparent, lock.time_ms, lock.purpose, regions)
+
+
+def _breaker(picture: BoardLocks | None, lost: set[str]) -> tuple[str, Party] | None:
+    """Give who broke one of these locks, if somebody did and it is remembered."""
+    for lock_id in sorted(lost) if picture is not None else ():
+        marker = picture.broken_marker(lock_id) if picture is not None else None
+        if marker is not None:
+            regions = tuple(map(str, marker.regions))
+            traceparent, time_ms = marker.broken_traceparent, marker.lost_time_ms
+            return lock_id, Party(marker.broken_by, "", "", traceparent, time_ms, marker.broken_reason, regions)
+    return None
 
 
 def _heir(picture: BoardLocks | None, request: CommitRequest, lost: set[str]) -> tuple[str, Party] | None:

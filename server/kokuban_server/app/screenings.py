@@ -41,6 +41,11 @@ class Screenings:
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._judging: set[asyncio.Task[Any]] = set()
 
+    @property
+    def waiting_count(self) -> int:
+        """How many texts wait or are being worked on."""
+        return self._waiting.total()
+
     async def screen(
         self, principal: Principal, board_id: str, text: str, source: Source, deadline: float
     ) -> tuple[Board, Screening]:

@@ -113,6 +113,8 @@ class Sessions:
         self._access = access
         self._time = time
         self._request_ids = request_ids
+        self._renewed_at: dict[_Vigil, float] = {}
+        """Of each session that is kept alive through this server: the loop's time of its last renewal, or of its beginning."""
         self.draining = asyncio.Event()
 
     async def open(self, principal: Principal, request: SessionRequest, deadline: float) -> Opened:
@@ -237,6 +239,7 @@ class Sessions:
             raise SessionLost(session_id)
         session = _own(principal, session_id, key, found)
         watch = _Vigil(self._mirror, prefix, session_id, session, self.draining)
+        self._renewed_at[watch] = asyncio.get_running_loop().time()
         still_there = partial(self._access.enter, principal, board)
         reader = asyncio.create_task(self._renew(key, session, renewals, watch, still_there), name="renewals")
         try:
@@ -246,6 +249,7 @@ class Sessions:
         finally:
             reader.cancel()
             watch.end()
+            self._renewed_at.pop(watch, None)
 
     async def _renew(
         self,
@@ -279,6 +283,7 @@ class Sessions:
                     vigil.lost()
                     return
                 if ttl_ms:
+                    self._renewed_at[vigil] = begun
                     vigil.renewed(begun, ttl_ms)
         finally:
             vigil.over()
@@ -312,6 +317,16 @@ class Sessions:
             elif wait is not None and sight.targets(wait.record):
                 waits.append((name, wait.record))
         return Present(session_id, session, max(0, session.ttl_ms - left_ms), tuple(holds), tuple(waits))
+
+    @property
+    def kept_alive_count(self) -> int:
+        """How many sessions are renewed through this server."""
+        return len(self._renewed_at)
+
+    def oldest_heartbeat_s(self) -> float:
+        """Give how long ago that of them was renewed that has not been for the longest."""
+        oldest = min(self._renewed_at.values(), default=None)
+        return 0.0 if oldest is None else max(0.0, asyncio.get_running_loop().time() - oldest)
 
     def sight(self, principal: Principal, board: str) -> Sight:
         """Give what a caller may see of others."""

@@ -34,7 +34,7 @@ _CALL_S = 10.0
 _SWEPT_AT_ONCE = 64
 _WALKED_AT_ONCE = 256
 _WALK_PAUSE_MS = 3_600_000
-_OPERATIONS_SLACK_MS = 5 * 60 * 1_000
+OPERATIONS_SLACK_MS = 5 * 60 * 1_000
 """Operation records outlive their window by this, so that a commit judged at the window's very end still finds its own."""
 _SYSTEM = Act("kokuban", "")
 
@@ -173,7 +173,7 @@ class Upkeep:
 
     async def _sweep_operations(self) -> None:
         """Remove operation records that are past their window."""
-        end = keys.operations_before(self._time.now_ms() - self._window_ms - _OPERATIONS_SLACK_MS)
+        end = keys.operations_before(self._time.now_ms() - self._window_ms - OPERATIONS_SLACK_MS)
         limit = 1  # mostly the oldest record is young enough, and more need not be read
         while True:
             page = await self._store.scan(keys.OPERATION, b"", limit, limits.PAGE_BYTES_MAX, STRONG, _CALL_S)

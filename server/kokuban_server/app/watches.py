@@ -19,7 +19,7 @@ from kokuban_server.ports.board_store import STRONG, Snapshot
 from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.store_time import StoreTime
@@ -172,6 +172,8 @@ class Feed(Following):
         """Every change after this revision, up to `revision`, is kept here."""
         self.gaps = 0
         """How often a change turned out to be missing."""
+        self.on_batch: Callable[[Change], None] | None = None
+        """Called with the newest change of each batch that has some."""
 
     @property
     def subscribers(self) -> set[_Subscriber]:
@@ -240,6 +242,8 @@ class Feed(Following):
             if self._by_prefix:
                 self._deliver(change)
         self.revision = batch.revision
+        if self.on_batch is not None and changes:
+            self.on_batch(changes[-1])
 
     def _keep(self, change: Change) -> None:
         self._recent.append(change)

@@ -29,6 +29,7 @@ from kokuban_server.app.commits import Commits
 from kokuban_server.app.conflict_reading import ConflictReading
 from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
+from kokuban_server.app.doctor import Doctor
 from kokuban_server.app.endorsements import Endorsements
 from kokuban_server.app.gauges import Gauges
 from kokuban_server.app.heads import Heads
@@ -38,8 +39,10 @@ from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
 from kokuban_server.app.lock_requests import LockRequests
 from kokuban_server.app.lock_upkeep import LockUpkeep
+from kokuban_server.app.measured_store import MeasuredStore
 from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
+from kokuban_server.app.observed_screener import ObservedScreener
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.provenance_trace import ProvenanceTrace
 from kokuban_server.app.quarantine_review import QuarantineReview
@@ -56,7 +59,7 @@ from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.task_claims import TaskClaims
 from kokuban_server.app.task_reading import TaskReading
 from kokuban_server.app.task_writing import TaskWriting
-from kokuban_server.app.upkeep import Upkeep
+from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.bootstrap.identities import open_callers
@@ -73,6 +76,7 @@ from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.decode import decode_again
+from kokuban_server.wire.examination_services import ExaminationMethods
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.server import WireServer
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
     from kokuban_server.ports.clock import Clock
     from kokuban_server.ports.tracing import Tracer
     from kokuban_server.settings import Settings
+    from kokuban_server.wire.rpc import Method
 
 _START_S = 30.0
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -110,6 +115,7 @@ class Server:
         tracer: Tracer | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
+        measures, store = _measured(settings, store)
         development_boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
@@ -149,7 +155,7 @@ class Server:
         self._removal_upkeep = RemovalUpkeep(store, boards, time, server_id, _report, settings.upkeep_interval_s)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
-        self._screenings = Screenings(access, ProcessScreener())
+        self._screenings = Screenings(access, ObservedScreener(ProcessScreener(), measures))
         screening, shelf, tasks = WriteScreening(self._screenings), QuarantineShelf(store), TaskWriting()
         commits = Commits(
             store,
@@ -170,8 +176,9 @@ class Server:
         review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
         reads = Reads(store, access, time, scopes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
-        measures = Measures() if settings.metrics_listen or settings.metrics_endpoint else None
-        self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
+        self._gauges = Gauges(
+            store, self._mirror, self._watches, conflicts, self._sessions, self._screenings, time, measures, _report
+        )
         self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
         recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
@@ -199,7 +206,7 @@ class Server:
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
                     **BoardMethods(board_administration).methods,
-                    **AuditMethods(AuditReading(store, access)).methods,
+                    **_bookkeeping(store, access, audit, window_ms),
                 },
                 "TrustService": TrustService(
                     self._screenings,
@@ -293,6 +300,22 @@ class Server:
             await self._metrics.close()
         if self._tracer is not None:
             await self._tracer.close()
+
+
+def _bookkeeping(store: BoardStore, access: Access, audit: AuditLog, window_ms: int) -> dict[str, Method]:
+    """Give the methods that judge what is stored."""
+    reading = AuditReading(store, access)
+    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS)
+    return {**AuditMethods(reading).methods, **ExaminationMethods(doctor).methods}
+
+
+def _measured(settings: Settings, store: BoardStore) -> tuple[Measures | None, BoardStore]:
+    """Give what is counted and the store as it is counted; nothing and the store as it is where nobody asks for metrics."""
+    if not settings.metrics_listen and not settings.metrics_endpoint:
+        return None, store
+    measures = Measures()
+    measures.batches = store.batches
+    return measures, MeasuredStore(store, measures)
 
 
 async def _kept_going(work: Callable[[], Awaitable[None]], job: str) -> None:

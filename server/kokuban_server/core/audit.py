@@ -26,6 +26,7 @@ QUARANTINE_REJECT: Final = "quarantine.reject"
 SOURCE_PURGE: Final = "source.purge"
 SUBJECT_ERASE: Final = "subject.erase"
 HISTORY_COMPACT: Final = "history.compact"
+STORE_REPAIR: Final = "store.repair"
 ACCESS_REFUSED: Final = "access.refused"
 
 _FOREIGN_CHARACTERS_MAX: Final = 256

@@ -63,6 +63,10 @@ CYCLE_ENTRIES_MAX: Final = 16
 FENCES_ENTRIES_MAX: Final = 16
 WAIT_ADOPTED_S_MAX: Final = 10.0
 """For how long a request keeps its place in the queue after the server of its stream has stopped."""
+LOCKS_MEASURED_ENTRIES_MAX: Final = 65_536
+"""Locks whose holds one server measures at the same time."""
+LOCKS_BROKEN_ENTRIES_MAX: Final = 64
+"""Broken locks of one board whose breakers a server remembers when their markers are gone."""
 WAIT_NEWS_S_MIN: Final = 1.0
 
 # Reads.
@@ -93,6 +97,10 @@ HISTORY_REVISIONS_MAX: Final = 64
 HISTORY_AGE_MS_MAX: Final = 30 * 24 * 3_600 * 1_000
 TOMBSTONE_MS: Final = 7 * 24 * 3_600 * 1_000
 STORE_HISTORY_MS: Final = 3_600 * 1_000
+
+# The examination of the store.
+STORE_EXAMINED_ENTRIES_MAX: Final = 500
+"""Records that are looked at for one page."""
 
 # The audit log.
 AUDIT_BATCH_ENTRIES_MAX: Final = 64

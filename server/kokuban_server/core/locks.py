@@ -97,6 +97,7 @@ class LockRecord:
     """When its loss was noted; only of a marker."""
     broken_by: str = ""
     broken_reason: str = ""
+    broken_traceparent: str = ""
 
     @property
     def regions(self) -> list[Region]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from kokuban_server.core.change_set import ChangeSet, GuardFailure
+    from kokuban_server.ports.group_commit import BatchCounts
 
 
 class Strong(NamedTuple):
@@ -150,6 +151,11 @@ class BoardStore(Protocol):
     @property
     def epoch(self) -> str:
         """Name the store's present life: 16 lower-case hexadecimal digits, random, new after a restore."""
+        ...
+
+    @property
+    def batches(self) -> BatchCounts:
+        """Count the batches in which commits were sent since the store was opened, by this process."""
         ...
 
     async def commit(self, change: ChangeSet, deadline_s: float) -> int:

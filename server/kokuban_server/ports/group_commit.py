@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from kokuban_server.core.distribution import DURATION_BOUNDS_S, MEMBERS_BOUNDS, Distribution
 from kokuban_server.core.grouping import Footprint, Group, footprint
 from kokuban_server.core.refusals import OutcomeUnknown, StoreUnavailable
 from kokuban_server.ports.tracing import TRACED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from kokuban_server.core.change_set import ChangeSet
     from kokuban_server.ports.tracing import Span
@@ -55,6 +57,22 @@ class _Waiter:
             self.answer.set_exception(OutcomeUnknown(detail=late) if self.sent else StoreUnavailable(late))
 
 
+class BatchCounts:
+    """How many change sets travelled together, and how long that took: counted for each batch, not for each set."""
+
+    __slots__ = ("_waiting", "durations", "members")
+
+    def __init__(self, waiting: Sized) -> None:
+        self._waiting = waiting
+        self.members = Distribution(MEMBERS_BOUNDS)
+        self.durations = Distribution(DURATION_BOUNDS_S)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many change sets wait for the next batch."""
+        return len(self._waiting)
+
+
 class GroupCommit:
     """Collects change sets while a batch is on its way and sends them as the next.
 
@@ -68,6 +86,7 @@ class GroupCommit:
         self._bytes_max = bytes_max
         self._waiting_max = waiting_max
         self._waiting: deque[_Waiter] = deque()
+        self.counts = BatchCounts(self._waiting)
         self._under_way: list[_Waiter] = []
         self._running: asyncio.Task[None] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
@@ -149,12 +168,15 @@ class GroupCommit:
         answers: Sequence[Answer] = [OutcomeUnknown(detail="stopped on the way")] * len(members)
         self._under_way = members
         batch = _begin_span(members)
+        begun = time.perf_counter()
         try:
             answers = await self._send([waiter.change for waiter in members])
         except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
             answers = [error] * len(members)
         finally:  # also when this task is cancelled, so that nobody waits for ever
             self._under_way = []
+            self.counts.members.add(len(members))
+            self.counts.durations.add(time.perf_counter() - begun)
             if batch is not None:
                 batch.end()
             for waiter, answer in zip(members, answers, strict=True):

@@ -37,6 +37,14 @@ class Span(Protocol):
         """Begin a span of its own for a batch that the store is sent, linked to the spans of its members."""
         ...
 
+    def begin_screening(self, asked: str) -> Span:
+        """Begin a part of it in which a text is judged; `asked` is what for, in a word."""
+        ...
+
+    def note_verdict(self, verdict: str) -> None:
+        """Say what came of judging a text, in a word."""
+        ...
+
     def end(self, code: str = "OK") -> None:
         """End it, with the name of a status code."""
         ...

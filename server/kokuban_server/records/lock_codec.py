@@ -51,6 +51,7 @@ def encode_lock(lock: LockRecord) -> bytes:
         lost_time_ms=lock.lost_time_ms,
         broken_by=lock.broken_by,
         broken_reason=lock.broken_reason,
+        broken_traceparent=lock.broken_traceparent,
     ).SerializeToString()
 
 
@@ -81,6 +82,7 @@ def decode_lock(key: bytes, raw: bytes) -> LockRecord:
         message.lost_time_ms,
         message.broken_by,
         message.broken_reason,
+        message.broken_traceparent,
     )
 
 

@@ -41,7 +41,6 @@ from kokuban_server.core.trust import UNDECLARED, Source, SourceKind, Trust
 from kokuban_server.wire import decode_tasks
 from kokuban_server.wire.fields import (
     NANOS_PER_MS,
-    UUID7,
     entry_key,
     fence_given,
     fences_given,
@@ -49,6 +48,7 @@ from kokuban_server.wire.fields import (
     page_token,
     parse_message,
     request_id,
+    retry_given,
     session_given,
     time_ms,
     too_many,
@@ -79,8 +79,7 @@ def commit_request(
     """Give the commit that a message asks for."""
     board = parse_board(message.board)
     id_time_ms = request_id(message.request_id)
-    if message.retry_of and not UUID7.fullmatch(message.retry_of):
-        raise InvalidRequest("FIELD_INVALID", "retry_of", "not a UUID of version 7 in canonical lower-case spelling")
+    retry_of = retry_given(message.retry_of)
     reason = message.reason
     if len(reason) > limits.REASON_BYTES_MAX or len(reason.encode()) > limits.REASON_BYTES_MAX:
         raise InvalidRequest("FIELD_INVALID", "reason", f"at most {limits.REASON_BYTES_MAX} bytes")
@@ -120,7 +119,7 @@ def commit_request(
         _beliefs(message.preconditions) if message.preconditions else (),
         tuple(mutations),
         reason,
-        message.retry_of,
+        retry_of,
         traceparent,
         tuple(fences),
         tuple(releases),

@@ -19,6 +19,7 @@ from kokuban_server.wire.fields import (
     page_size,
     page_token,
     request_id,
+    retry_given,
     too_many,
     words,
 )
@@ -106,6 +107,7 @@ def acquire_lock(
         hold_ms,
         delay_ms,
         traceparent,
+        retry_of=retry_given(message.retry_of),
     )
 
 
@@ -177,6 +179,7 @@ def claim_entry(
         delay_ms,
         traceparent,
         candidates,
+        retry_given(message.retry_of),
     )
 
 

@@ -68,6 +68,13 @@ def request_id(text: str) -> int:
     return int(text[:8] + text[9:13], 16)
 
 
+def retry_given(text: str) -> str:
+    """Give the id of the request that one replaces, or nothing."""
+    if text and not UUID7.fullmatch(text):
+        raise InvalidRequest("FIELD_INVALID", "retry_of", "not a UUID of version 7 in canonical lower-case spelling")
+    return text
+
+
 def page_size(size: int, most: int = limits.PAGE_ENTRIES_MAX) -> int:
     """Give how many one page may have."""
     if not 0 <= size <= most:

@@ -169,6 +169,7 @@ class LockService:
             reason,
             call.deadline,
             skip_lock_delay=message.skip_lock_delay,
+            traceparent=call.traceparent,
         )
         _log.warning("lock.broken", board=board, lock=lock_id, holder=shown.lock.agent, by=call.principal.agent)
         sight = self._held.sight(call.principal, board)

@@ -66,6 +66,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.AdminService.Compact": Rule(roles=_OPERATOR),
     "kokuban.v1.AdminService.ListAuditRecords": Rule(roles=_BOOKKEEPERS),
     "kokuban.v1.AdminService.VerifyAudit": Rule(roles=_BOOKKEEPERS),
+    "kokuban.v1.AdminService.ExamineStore": Rule(roles=_OPERATOR),
     "kokuban.v1.TrustService.Endorse": Rule(roles=_ENDORSERS, verb=Verb.WRITE),
     "kokuban.v1.TrustService.ListQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ReviewQuarantine": Rule(roles=_ENDORSERS, finds=True),

@@ -24,58 +24,59 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from kokuban.v1 import audit_pb2 as kokuban_dot_v1_dot_audit__pb2
+from kokuban.v1 import examination_pb2 as kokuban_dot_v1_dot_examination__pb2
 from kokuban.v1 import policy_pb2 as kokuban_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/admin_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/audit.proto\x1a\x17kokuban/v1/policy.proto\"\x12\n\x10GetStatusRequest\"\x8e\x02\n\x11GetStatusResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x12\n\nstore_kind\x18\x02 \x01(\t\x12\x15\n\rstore_version\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x06 \x01(\x03\x12\r\n\x05\x65poch\x18\x07 \x01(\t\x12.\n\nstore_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x16\n\x0esize_bytes_max\x18\n \x01(\x03\x12\x0e\n\x06leader\x18\x0b \x01(\t\" \n\x0e\x43ompactRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\t\"<\n\x0f\x43ompactResponse\x12\x1a\n\x12\x63ompacted_revision\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\t\"\x97\x02\n\x05\x42oard\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.BoardState\x12\x15\n\rpolicy_number\x18\x05 \x01(\x03\x12/\n\x0b\x64\x65lete_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x65leter\x18\x07 \x01(\t\x12\x15\n\rdelete_reason\x18\x08 \x01(\t\x12)\n\x07receipt\x18\t \x01(\x0b\x32\x18.kokuban.v1.PurgeReceipt\"\x84\x01\n\x0cPurgeReceipt\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x03\x12\x11\n\trevisions\x18\x02 \x01(\x03\x12\r\n\x05locks\x18\x03 \x01(\x03\x12.\n\npurge_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tconflicts\x18\x05 \x01(\x03\"#\n\x12\x43reateBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"F\n\x13\x43reateBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\" \n\x0fGetBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"C\n\x10GetBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\"P\n\x11ListBoardsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x14\n\x0cshow_deleted\x18\x03 \x01(\x08\"_\n\x12ListBoardsResponse\x12!\n\x06\x62oards\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Board\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"3\n\x12\x44\x65leteBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"F\n\x13\x44\x65leteBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\"!\n\x10GetPolicyRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"p\n\x11GetPolicyResponse\x12\"\n\x06policy\x18\x01 \x01(\x0b\x32\x12.kokuban.v1.Policy\x12(\n\x06record\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.PolicyRecord\x12\r\n\x05token\x18\x03 \x01(\t\"g\n\x10SetPolicyRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x06policy\x18\x02 \x01(\x0b\x32\x12.kokuban.v1.Policy\x12\x10\n\x08replaces\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\"L\n\x11SetPolicyResponse\x12(\n\x06record\x18\x01 \x01(\x0b\x32\x18.kokuban.v1.PolicyRecord\x12\r\n\x05token\x18\x02 \x01(\t\"U\n\x14\x45xplainAccessRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x1e\n\x04verb\x18\x03 \x01(\x0e\x32\x10.kokuban.v1.Verb\"\x8a\x01\n\x15\x45xplainAccessResponse\x12,\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1a.kokuban.v1.AccessDecision\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\x15\n\rpolicy_number\x18\x04 \x01(\x03\x12\r\n\x05token\x18\x05 \x01(\t*p\n\nBoardState\x12\x1b\n\x17\x42OARD_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x42OARD_STATE_LIVE\x10\x01\x12\x17\n\x13\x42OARD_STATE_DELETED\x10\x02\x12\x16\n\x12\x42OARD_STATE_PURGED\x10\x03\x32\xe9\x06\n\x0c\x41\x64minService\x12H\n\tGetStatus\x12\x1c.kokuban.v1.GetStatusRequest\x1a\x1d.kokuban.v1.GetStatusResponse\x12N\n\x0b\x43reateBoard\x12\x1e.kokuban.v1.CreateBoardRequest\x1a\x1f.kokuban.v1.CreateBoardResponse\x12\x45\n\x08GetBoard\x12\x1b.kokuban.v1.GetBoardRequest\x1a\x1c.kokuban.v1.GetBoardResponse\x12K\n\nListBoards\x12\x1d.kokuban.v1.ListBoardsRequest\x1a\x1e.kokuban.v1.ListBoardsResponse\x12N\n\x0b\x44\x65leteBoard\x12\x1e.kokuban.v1.DeleteBoardRequest\x1a\x1f.kokuban.v1.DeleteBoardResponse\x12H\n\tGetPolicy\x12\x1c.kokuban.v1.GetPolicyRequest\x1a\x1d.kokuban.v1.GetPolicyResponse\x12H\n\tSetPolicy\x12\x1c.kokuban.v1.SetPolicyRequest\x1a\x1d.kokuban.v1.SetPolicyResponse\x12T\n\rExplainAccess\x12 .kokuban.v1.ExplainAccessRequest\x1a!.kokuban.v1.ExplainAccessResponse\x12\x42\n\x07\x43ompact\x12\x1a.kokuban.v1.CompactRequest\x1a\x1b.kokuban.v1.CompactResponse\x12]\n\x10ListAuditRecords\x12#.kokuban.v1.ListAuditRecordsRequest\x1a$.kokuban.v1.ListAuditRecordsResponse\x12N\n\x0bVerifyAudit\x12\x1e.kokuban.v1.VerifyAuditRequest\x1a\x1f.kokuban.v1.VerifyAuditResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/admin_service.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/audit.proto\x1a\x1ckokuban/v1/examination.proto\x1a\x17kokuban/v1/policy.proto\"\x12\n\x10GetStatusRequest\"\x8e\x02\n\x11GetStatusResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12\x12\n\nstore_kind\x18\x02 \x01(\t\x12\x15\n\rstore_version\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x06 \x01(\x03\x12\r\n\x05\x65poch\x18\x07 \x01(\t\x12.\n\nstore_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\t \x01(\x03\x12\x16\n\x0esize_bytes_max\x18\n \x01(\x03\x12\x0e\n\x06leader\x18\x0b \x01(\t\" \n\x0e\x43ompactRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\t\"<\n\x0f\x43ompactResponse\x12\x1a\n\x12\x63ompacted_revision\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\t\"\x97\x02\n\x05\x42oard\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.BoardState\x12\x15\n\rpolicy_number\x18\x05 \x01(\x03\x12/\n\x0b\x64\x65lete_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x65leter\x18\x07 \x01(\t\x12\x15\n\rdelete_reason\x18\x08 \x01(\t\x12)\n\x07receipt\x18\t \x01(\x0b\x32\x18.kokuban.v1.PurgeReceipt\"\x84\x01\n\x0cPurgeReceipt\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x03\x12\x11\n\trevisions\x18\x02 \x01(\x03\x12\r\n\x05locks\x18\x03 \x01(\x03\x12.\n\npurge_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tconflicts\x18\x05 \x01(\x03\"#\n\x12\x43reateBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"F\n\x13\x43reateBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\" \n\x0fGetBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"C\n\x10GetBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\"P\n\x11ListBoardsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x14\n\x0cshow_deleted\x18\x03 \x01(\x08\"_\n\x12ListBoardsResponse\x12!\n\x06\x62oards\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Board\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"3\n\x12\x44\x65leteBoardRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"F\n\x13\x44\x65leteBoardResponse\x12 \n\x05\x62oard\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Board\x12\r\n\x05token\x18\x02 \x01(\t\"!\n\x10GetPolicyRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\"p\n\x11GetPolicyResponse\x12\"\n\x06policy\x18\x01 \x01(\x0b\x32\x12.kokuban.v1.Policy\x12(\n\x06record\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.PolicyRecord\x12\r\n\x05token\x18\x03 \x01(\t\"g\n\x10SetPolicyRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x06policy\x18\x02 \x01(\x0b\x32\x12.kokuban.v1.Policy\x12\x10\n\x08replaces\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\"L\n\x11SetPolicyResponse\x12(\n\x06record\x18\x01 \x01(\x0b\x32\x18.kokuban.v1.PolicyRecord\x12\r\n\x05token\x18\x02 \x01(\t\"U\n\x14\x45xplainAccessRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x1e\n\x04verb\x18\x03 \x01(\x0e\x32\x10.kokuban.v1.Verb\"\x8a\x01\n\x15\x45xplainAccessResponse\x12,\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1a.kokuban.v1.AccessDecision\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\x15\n\rpolicy_number\x18\x04 \x01(\x03\x12\r\n\x05token\x18\x05 \x01(\t*p\n\nBoardState\x12\x1b\n\x17\x42OARD_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x42OARD_STATE_LIVE\x10\x01\x12\x17\n\x13\x42OARD_STATE_DELETED\x10\x02\x12\x16\n\x12\x42OARD_STATE_PURGED\x10\x03\x32\xbc\x07\n\x0c\x41\x64minService\x12H\n\tGetStatus\x12\x1c.kokuban.v1.GetStatusRequest\x1a\x1d.kokuban.v1.GetStatusResponse\x12N\n\x0b\x43reateBoard\x12\x1e.kokuban.v1.CreateBoardRequest\x1a\x1f.kokuban.v1.CreateBoardResponse\x12\x45\n\x08GetBoard\x12\x1b.kokuban.v1.GetBoardRequest\x1a\x1c.kokuban.v1.GetBoardResponse\x12K\n\nListBoards\x12\x1d.kokuban.v1.ListBoardsRequest\x1a\x1e.kokuban.v1.ListBoardsResponse\x12N\n\x0b\x44\x65leteBoard\x12\x1e.kokuban.v1.DeleteBoardRequest\x1a\x1f.kokuban.v1.DeleteBoardResponse\x12H\n\tGetPolicy\x12\x1c.kokuban.v1.GetPolicyRequest\x1a\x1d.kokuban.v1.GetPolicyResponse\x12H\n\tSetPolicy\x12\x1c.kokuban.v1.SetPolicyRequest\x1a\x1d.kokuban.v1.SetPolicyResponse\x12T\n\rExplainAccess\x12 .kokuban.v1.ExplainAccessRequest\x1a!.kokuban.v1.ExplainAccessResponse\x12\x42\n\x07\x43ompact\x12\x1a.kokuban.v1.CompactRequest\x1a\x1b.kokuban.v1.CompactResponse\x12]\n\x10ListAuditRecords\x12#.kokuban.v1.ListAuditRecordsRequest\x1a$.kokuban.v1.ListAuditRecordsResponse\x12N\n\x0bVerifyAudit\x12\x1e.kokuban.v1.VerifyAuditRequest\x1a\x1f.kokuban.v1.VerifyAuditResponse\x12Q\n\x0c\x45xamineStore\x12\x1f.kokuban.v1.ExamineStoreRequest\x1a .kokuban.v1.ExamineStoreResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BOARDSTATE']._serialized_start=2010
-  _globals['_BOARDSTATE']._serialized_end=2122
-  _globals['_GETSTATUSREQUEST']._serialized_start=128
-  _globals['_GETSTATUSREQUEST']._serialized_end=146
-  _globals['_GETSTATUSRESPONSE']._serialized_start=149
-  _globals['_GETSTATUSRESPONSE']._serialized_end=419
-  _globals['_COMPACTREQUEST']._serialized_start=421
-  _globals['_COMPACTREQUEST']._serialized_end=453
-  _globals['_COMPACTRESPONSE']._serialized_start=455
-  _globals['_COMPACTRESPONSE']._serialized_end=515
-  _globals['_BOARD']._serialized_start=518
-  _globals['_BOARD']._serialized_end=797
-  _globals['_PURGERECEIPT']._serialized_start=800
-  _globals['_PURGERECEIPT']._serialized_end=932
-  _globals['_CREATEBOARDREQUEST']._serialized_start=934
-  _globals['_CREATEBOARDREQUEST']._serialized_end=969
-  _globals['_CREATEBOARDRESPONSE']._serialized_start=971
-  _globals['_CREATEBOARDRESPONSE']._serialized_end=1041
-  _globals['_GETBOARDREQUEST']._serialized_start=1043
-  _globals['_GETBOARDREQUEST']._serialized_end=1075
-  _globals['_GETBOARDRESPONSE']._serialized_start=1077
-  _globals['_GETBOARDRESPONSE']._serialized_end=1144
-  _globals['_LISTBOARDSREQUEST']._serialized_start=1146
-  _globals['_LISTBOARDSREQUEST']._serialized_end=1226
-  _globals['_LISTBOARDSRESPONSE']._serialized_start=1228
-  _globals['_LISTBOARDSRESPONSE']._serialized_end=1323
-  _globals['_DELETEBOARDREQUEST']._serialized_start=1325
-  _globals['_DELETEBOARDREQUEST']._serialized_end=1376
-  _globals['_DELETEBOARDRESPONSE']._serialized_start=1378
-  _globals['_DELETEBOARDRESPONSE']._serialized_end=1448
-  _globals['_GETPOLICYREQUEST']._serialized_start=1450
-  _globals['_GETPOLICYREQUEST']._serialized_end=1483
-  _globals['_GETPOLICYRESPONSE']._serialized_start=1485
-  _globals['_GETPOLICYRESPONSE']._serialized_end=1597
-  _globals['_SETPOLICYREQUEST']._serialized_start=1599
-  _globals['_SETPOLICYREQUEST']._serialized_end=1702
-  _globals['_SETPOLICYRESPONSE']._serialized_start=1704
-  _globals['_SETPOLICYRESPONSE']._serialized_end=1780
-  _globals['_EXPLAINACCESSREQUEST']._serialized_start=1782
-  _globals['_EXPLAINACCESSREQUEST']._serialized_end=1867
-  _globals['_EXPLAINACCESSRESPONSE']._serialized_start=1870
-  _globals['_EXPLAINACCESSRESPONSE']._serialized_end=2008
-  _globals['_ADMINSERVICE']._serialized_start=2125
-  _globals['_ADMINSERVICE']._serialized_end=2998
+  _globals['_BOARDSTATE']._serialized_start=2040
+  _globals['_BOARDSTATE']._serialized_end=2152
+  _globals['_GETSTATUSREQUEST']._serialized_start=158
+  _globals['_GETSTATUSREQUEST']._serialized_end=176
+  _globals['_GETSTATUSRESPONSE']._serialized_start=179
+  _globals['_GETSTATUSRESPONSE']._serialized_end=449
+  _globals['_COMPACTREQUEST']._serialized_start=451
+  _globals['_COMPACTREQUEST']._serialized_end=483
+  _globals['_COMPACTRESPONSE']._serialized_start=485
+  _globals['_COMPACTRESPONSE']._serialized_end=545
+  _globals['_BOARD']._serialized_start=548
+  _globals['_BOARD']._serialized_end=827
+  _globals['_PURGERECEIPT']._serialized_start=830
+  _globals['_PURGERECEIPT']._serialized_end=962
+  _globals['_CREATEBOARDREQUEST']._serialized_start=964
+  _globals['_CREATEBOARDREQUEST']._serialized_end=999
+  _globals['_CREATEBOARDRESPONSE']._serialized_start=1001
+  _globals['_CREATEBOARDRESPONSE']._serialized_end=1071
+  _globals['_GETBOARDREQUEST']._serialized_start=1073
+  _globals['_GETBOARDREQUEST']._serialized_end=1105
+  _globals['_GETBOARDRESPONSE']._serialized_start=1107
+  _globals['_GETBOARDRESPONSE']._serialized_end=1174
+  _globals['_LISTBOARDSREQUEST']._serialized_start=1176
+  _globals['_LISTBOARDSREQUEST']._serialized_end=1256
+  _globals['_LISTBOARDSRESPONSE']._serialized_start=1258
+  _globals['_LISTBOARDSRESPONSE']._serialized_end=1353
+  _globals['_DELETEBOARDREQUEST']._serialized_start=1355
+  _globals['_DELETEBOARDREQUEST']._serialized_end=1406
+  _globals['_DELETEBOARDRESPONSE']._serialized_start=1408
+  _globals['_DELETEBOARDRESPONSE']._serialized_end=1478
+  _globals['_GETPOLICYREQUEST']._serialized_start=1480
+  _globals['_GETPOLICYREQUEST']._serialized_end=1513
+  _globals['_GETPOLICYRESPONSE']._serialized_start=1515
+  _globals['_GETPOLICYRESPONSE']._serialized_end=1627
+  _globals['_SETPOLICYREQUEST']._serialized_start=1629
+  _globals['_SETPOLICYREQUEST']._serialized_end=1732
+  _globals['_SETPOLICYRESPONSE']._serialized_start=1734
+  _globals['_SETPOLICYRESPONSE']._serialized_end=1810
+  _globals['_EXPLAINACCESSREQUEST']._serialized_start=1812
+  _globals['_EXPLAINACCESSREQUEST']._serialized_end=1897
+  _globals['_EXPLAINACCESSRESPONSE']._serialized_start=1900
+  _globals['_EXPLAINACCESSRESPONSE']._serialized_end=2038
+  _globals['_ADMINSERVICE']._serialized_start=2155
+  _globals['_ADMINSERVICE']._serialized_end=3111
 # @@protoc_insertion_point(module_scope)

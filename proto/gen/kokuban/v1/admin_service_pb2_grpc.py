@@ -5,6 +5,7 @@ import warnings
 
 from kokuban.v1 import admin_service_pb2 as kokuban_dot_v1_dot_admin__service__pb2
 from kokuban.v1 import audit_pb2 as kokuban_dot_v1_dot_audit__pb2
+from kokuban.v1 import examination_pb2 as kokuban_dot_v1_dot_examination__pb2
 
 GRPC_GENERATED_VERSION = '1.80.1'
 GRPC_VERSION = grpc.__version__
@@ -90,6 +91,11 @@ class AdminServiceStub(object):
                 '/kokuban.v1.AdminService/VerifyAudit',
                 request_serializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.FromString,
+                _registered_method=True)
+        self.ExamineStore = channel.unary_unary(
+                '/kokuban.v1.AdminService/ExamineStore',
+                request_serializer=kokuban_dot_v1_dot_examination__pb2.ExamineStoreRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_examination__pb2.ExamineStoreResponse.FromString,
                 _registered_method=True)
 
 
@@ -184,6 +190,16 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExamineStore(self, request, context):
+        """ExamineStore looks through what the tenant has in the store, and what belongs to the store as a whole, for records with which
+        something is wrong, a page at a time; and puts right what can be, if asked to. What lives is never touched: a repair is
+        guarded on every record that it was decided by, so it may run while agents work. It finds nothing of boards beyond the
+        credential. Needs the role `operator`, else `ROLE_REQUIRED`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -241,6 +257,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.VerifyAudit,
                     request_deserializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.SerializeToString,
+            ),
+            'ExamineStore': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExamineStore,
+                    request_deserializer=kokuban_dot_v1_dot_examination__pb2.ExamineStoreRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_examination__pb2.ExamineStoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -541,6 +562,33 @@ class AdminService(object):
             '/kokuban.v1.AdminService/VerifyAudit',
             kokuban_dot_v1_dot_audit__pb2.VerifyAuditRequest.SerializeToString,
             kokuban_dot_v1_dot_audit__pb2.VerifyAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExamineStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.AdminService/ExamineStore',
+            kokuban_dot_v1_dot_examination__pb2.ExamineStoreRequest.SerializeToString,
+            kokuban_dot_v1_dot_examination__pb2.ExamineStoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from kokuban.v1 import admin_service_pb2 as _admin_service_pb2
 from kokuban.v1 import audit_pb2 as _audit_pb2
+from kokuban.v1 import examination_pb2 as _examination_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -72,6 +73,12 @@ class AdminServiceStub:
     """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
     the role `auditor` or `operator`, else `ROLE_REQUIRED`.
     """
+    ExamineStore: _grpc.UnaryUnaryMultiCallable[_examination_pb2.ExamineStoreRequest, _examination_pb2.ExamineStoreResponse]
+    """ExamineStore looks through what the tenant has in the store, and what belongs to the store as a whole, for records with which
+    something is wrong, a page at a time; and puts right what can be, if asked to. What lives is never touched: a repair is
+    guarded on every record that it was decided by, so it may run while agents work. It finds nothing of boards beyond the
+    credential. Needs the role `operator`, else `ROLE_REQUIRED`.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -115,6 +122,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     VerifyAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.VerifyAuditResponse]  # type: ignore[assignment]
     """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
     the role `auditor` or `operator`, else `ROLE_REQUIRED`.
+    """
+    ExamineStore: _aio.UnaryUnaryMultiCallable[_examination_pb2.ExamineStoreRequest, _examination_pb2.ExamineStoreResponse]  # type: ignore[assignment]
+    """ExamineStore looks through what the tenant has in the store, and what belongs to the store as a whole, for records with which
+    something is wrong, a page at a time; and puts right what can be, if asked to. What lives is never touched: a repair is
+    guarded on every record that it was decided by, so it may run while agents work. It finds nothing of boards beyond the
+    credential. Needs the role `operator`, else `ROLE_REQUIRED`.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -222,6 +235,18 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_audit_pb2.VerifyAuditResponse, _abc.Awaitable[_audit_pb2.VerifyAuditResponse]]:
         """VerifyAudit reads the tenant's whole audit log and says whether records are missing, were edited or stand elsewhere. Needs
         the role `auditor` or `operator`, else `ROLE_REQUIRED`.
+        """
+
+    @_abc_1.abstractmethod
+    def ExamineStore(
+        self,
+        request: _examination_pb2.ExamineStoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_examination_pb2.ExamineStoreResponse, _abc.Awaitable[_examination_pb2.ExamineStoreResponse]]:
+        """ExamineStore looks through what the tenant has in the store, and what belongs to the store as a whole, for records with which
+        something is wrong, a page at a time; and puts right what can be, if asked to. What lives is never touched: a repair is
+        guarded on every record that it was decided by, so it may run while agents work. It finds nothing of boards beyond the
+        credential. Needs the role `operator`, else `ROLE_REQUIRED`.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

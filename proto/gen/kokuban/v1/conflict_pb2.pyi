@@ -168,7 +168,7 @@ class Conflict(_message.Message):
     lost_bytes: _builtins.int
     """lost_bytes is the size of the values in this region that were refused."""
     outcome: Global___ConflictOutcome.ValueType
-    """outcome is what became of it. A commit is known to be a retry by its `retry_of`; any request by its request id, if the same
+    """outcome is what became of it. A commit or a request for a lock is known to be a retry by its `retry_of`; any request by its request id, if the same
     server has answered it before.
     """
     outcome_request_id: _builtins.str
@@ -195,7 +195,9 @@ class Conflict(_message.Message):
 
     @_builtins.property
     def winner(self) -> Global___ConflictParty:
-        """winner is who was there first. Not set if nobody was, nobody knows who, or it is not for the reader."""
+        """winner is who was there first; of a write under a lock that is lost, who broke it, as long as that is remembered, else who holds
+        its place now. Not set if nobody was, nobody knows who, or it is not for the reader.
+        """
 
     @_builtins.property
     def waited(self) -> _duration_pb2.Duration:

@@ -27,43 +27,43 @@ from kokuban.v1 import entry_pb2 as kokuban_dot_v1_dot_entry__pb2
 from kokuban.v1 import lock_pb2 as kokuban_dot_v1_dot_lock__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkokuban/v1/lock_service.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\"\xae\x02\n\x12\x41\x63quireLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\'\n\x07targets\x18\x04 \x03(\x0b\x32\x16.kokuban.v1.LockTarget\x12\"\n\x04mode\x18\x05 \x01(\x0e\x32\x14.kokuban.v1.LockMode\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08hold_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nlock_delay\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\nLockQueued\x12\r\n\x05\x61head\x18\x01 \x01(\x05\x12!\n\x07held_by\x18\x02 \x03(\x0b\x32\x10.kokuban.v1.Lock\"\x9b\x01\n\x0bLockGranted\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\x12\r\n\x05token\x18\x03 \x01(\t\x12\x10\n\x08replayed\x18\x04 \x01(\x08\x12)\n\x06waited\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"w\n\x13\x41\x63quireLockResponse\x12(\n\x06queued\x18\x01 \x01(\x0b\x32\x16.kokuban.v1.LockQueuedH\x00\x12*\n\x07granted\x18\x02 \x01(\x0b\x32\x17.kokuban.v1.LockGrantedH\x00\x42\n\n\x08progress\"\x87\x02\n\x11\x43laimEntryRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12(\n\ncandidates\x18\x04 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12$\n\x05scope\x18\x05 \x01(\x0e\x32\x15.kokuban.v1.LockScope\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12+\n\x08hold_max\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nlock_delay\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\"`\n\x12\x43laimEntryResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12(\n\x07granted\x18\x02 \x01(\x0b\x32\x17.kokuban.v1.LockGranted\"G\n\x14\x44owngradeLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\"F\n\x15\x44owngradeLockResponse\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12\r\n\x05token\x18\x02 \x01(\t\"E\n\x12ReleaseLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\"Q\n\x13ReleaseLockResponse\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.kokuban.v1.ReleaseOutcome\x12\r\n\x05token\x18\x02 \x01(\t\"f\n\x10ListLocksRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x81\x01\n\x11ListLocksResponse\x12\x1f\n\x05locks\x18\x01 \x03(\x0b\x32\x10.kokuban.v1.Lock\x12#\n\x05waits\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.LockWait\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\"[\n\x10\x42reakLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0f\n\x07lock_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fskip_lock_delay\x18\x04 \x01(\x08\"B\n\x11\x42reakLockResponse\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12\r\n\x05token\x18\x02 \x01(\t*q\n\x0eReleaseOutcome\x12\x1f\n\x1bRELEASE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18RELEASE_OUTCOME_RELEASED\x10\x01\x12 \n\x1cRELEASE_OUTCOME_ALREADY_GONE\x10\x02\x32\xe6\x03\n\x0bLockService\x12P\n\x0b\x41\x63quireLock\x12\x1e.kokuban.v1.AcquireLockRequest\x1a\x1f.kokuban.v1.AcquireLockResponse0\x01\x12K\n\nClaimEntry\x12\x1d.kokuban.v1.ClaimEntryRequest\x1a\x1e.kokuban.v1.ClaimEntryResponse\x12T\n\rDowngradeLock\x12 .kokuban.v1.DowngradeLockRequest\x1a!.kokuban.v1.DowngradeLockResponse\x12N\n\x0bReleaseLock\x12\x1e.kokuban.v1.ReleaseLockRequest\x1a\x1f.kokuban.v1.ReleaseLockResponse\x12H\n\tListLocks\x12\x1c.kokuban.v1.ListLocksRequest\x1a\x1d.kokuban.v1.ListLocksResponse\x12H\n\tBreakLock\x12\x1c.kokuban.v1.BreakLockRequest\x1a\x1d.kokuban.v1.BreakLockResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkokuban/v1/lock_service.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\"\xc0\x02\n\x12\x41\x63quireLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\'\n\x07targets\x18\x04 \x03(\x0b\x32\x16.kokuban.v1.LockTarget\x12\"\n\x04mode\x18\x05 \x01(\x0e\x32\x14.kokuban.v1.LockMode\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08hold_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nlock_delay\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08retry_of\x18\n \x01(\t\">\n\nLockQueued\x12\r\n\x05\x61head\x18\x01 \x01(\x05\x12!\n\x07held_by\x18\x02 \x03(\x0b\x32\x10.kokuban.v1.Lock\"\x9b\x01\n\x0bLockGranted\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\x12\r\n\x05token\x18\x03 \x01(\t\x12\x10\n\x08replayed\x18\x04 \x01(\x08\x12)\n\x06waited\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"w\n\x13\x41\x63quireLockResponse\x12(\n\x06queued\x18\x01 \x01(\x0b\x32\x16.kokuban.v1.LockQueuedH\x00\x12*\n\x07granted\x18\x02 \x01(\x0b\x32\x17.kokuban.v1.LockGrantedH\x00\x42\n\n\x08progress\"\x99\x02\n\x11\x43laimEntryRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12(\n\ncandidates\x18\x04 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12$\n\x05scope\x18\x05 \x01(\x0e\x32\x15.kokuban.v1.LockScope\x12\x0f\n\x07purpose\x18\x06 \x01(\t\x12+\n\x08hold_max\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nlock_delay\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08retry_of\x18\t \x01(\t\"`\n\x12\x43laimEntryResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12(\n\x07granted\x18\x02 \x01(\x0b\x32\x17.kokuban.v1.LockGranted\"G\n\x14\x44owngradeLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\"F\n\x15\x44owngradeLockResponse\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12\r\n\x05token\x18\x02 \x01(\t\"E\n\x12ReleaseLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Fence\"Q\n\x13ReleaseLockResponse\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.kokuban.v1.ReleaseOutcome\x12\r\n\x05token\x18\x02 \x01(\t\"f\n\x10ListLocksRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\x81\x01\n\x11ListLocksResponse\x12\x1f\n\x05locks\x18\x01 \x03(\x0b\x32\x10.kokuban.v1.Lock\x12#\n\x05waits\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.LockWait\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\"[\n\x10\x42reakLockRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0f\n\x07lock_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fskip_lock_delay\x18\x04 \x01(\x08\"B\n\x11\x42reakLockResponse\x12\x1e\n\x04lock\x18\x01 \x01(\x0b\x32\x10.kokuban.v1.Lock\x12\r\n\x05token\x18\x02 \x01(\t*q\n\x0eReleaseOutcome\x12\x1f\n\x1bRELEASE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18RELEASE_OUTCOME_RELEASED\x10\x01\x12 \n\x1cRELEASE_OUTCOME_ALREADY_GONE\x10\x02\x32\xe6\x03\n\x0bLockService\x12P\n\x0b\x41\x63quireLock\x12\x1e.kokuban.v1.AcquireLockRequest\x1a\x1f.kokuban.v1.AcquireLockResponse0\x01\x12K\n\nClaimEntry\x12\x1d.kokuban.v1.ClaimEntryRequest\x1a\x1e.kokuban.v1.ClaimEntryResponse\x12T\n\rDowngradeLock\x12 .kokuban.v1.DowngradeLockRequest\x1a!.kokuban.v1.DowngradeLockResponse\x12N\n\x0bReleaseLock\x12\x1e.kokuban.v1.ReleaseLockRequest\x1a\x1f.kokuban.v1.ReleaseLockResponse\x12H\n\tListLocks\x12\x1c.kokuban.v1.ListLocksRequest\x1a\x1d.kokuban.v1.ListLocksResponse\x12H\n\tBreakLock\x12\x1c.kokuban.v1.BreakLockRequest\x1a\x1d.kokuban.v1.BreakLockResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.lock_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELEASEOUTCOME']._serialized_start=1832
-  _globals['_RELEASEOUTCOME']._serialized_end=1945
+  _globals['_RELEASEOUTCOME']._serialized_start=1868
+  _globals['_RELEASEOUTCOME']._serialized_end=1981
   _globals['_ACQUIRELOCKREQUEST']._serialized_start=125
-  _globals['_ACQUIRELOCKREQUEST']._serialized_end=427
-  _globals['_LOCKQUEUED']._serialized_start=429
-  _globals['_LOCKQUEUED']._serialized_end=491
-  _globals['_LOCKGRANTED']._serialized_start=494
-  _globals['_LOCKGRANTED']._serialized_end=649
-  _globals['_ACQUIRELOCKRESPONSE']._serialized_start=651
-  _globals['_ACQUIRELOCKRESPONSE']._serialized_end=770
-  _globals['_CLAIMENTRYREQUEST']._serialized_start=773
-  _globals['_CLAIMENTRYREQUEST']._serialized_end=1036
-  _globals['_CLAIMENTRYRESPONSE']._serialized_start=1038
-  _globals['_CLAIMENTRYRESPONSE']._serialized_end=1134
-  _globals['_DOWNGRADELOCKREQUEST']._serialized_start=1136
-  _globals['_DOWNGRADELOCKREQUEST']._serialized_end=1207
-  _globals['_DOWNGRADELOCKRESPONSE']._serialized_start=1209
-  _globals['_DOWNGRADELOCKRESPONSE']._serialized_end=1279
-  _globals['_RELEASELOCKREQUEST']._serialized_start=1281
-  _globals['_RELEASELOCKREQUEST']._serialized_end=1350
-  _globals['_RELEASELOCKRESPONSE']._serialized_start=1352
-  _globals['_RELEASELOCKRESPONSE']._serialized_end=1433
-  _globals['_LISTLOCKSREQUEST']._serialized_start=1435
-  _globals['_LISTLOCKSREQUEST']._serialized_end=1537
-  _globals['_LISTLOCKSRESPONSE']._serialized_start=1540
-  _globals['_LISTLOCKSRESPONSE']._serialized_end=1669
-  _globals['_BREAKLOCKREQUEST']._serialized_start=1671
-  _globals['_BREAKLOCKREQUEST']._serialized_end=1762
-  _globals['_BREAKLOCKRESPONSE']._serialized_start=1764
-  _globals['_BREAKLOCKRESPONSE']._serialized_end=1830
-  _globals['_LOCKSERVICE']._serialized_start=1948
-  _globals['_LOCKSERVICE']._serialized_end=2434
+  _globals['_ACQUIRELOCKREQUEST']._serialized_end=445
+  _globals['_LOCKQUEUED']._serialized_start=447
+  _globals['_LOCKQUEUED']._serialized_end=509
+  _globals['_LOCKGRANTED']._serialized_start=512
+  _globals['_LOCKGRANTED']._serialized_end=667
+  _globals['_ACQUIRELOCKRESPONSE']._serialized_start=669
+  _globals['_ACQUIRELOCKRESPONSE']._serialized_end=788
+  _globals['_CLAIMENTRYREQUEST']._serialized_start=791
+  _globals['_CLAIMENTRYREQUEST']._serialized_end=1072
+  _globals['_CLAIMENTRYRESPONSE']._serialized_start=1074
+  _globals['_CLAIMENTRYRESPONSE']._serialized_end=1170
+  _globals['_DOWNGRADELOCKREQUEST']._serialized_start=1172
+  _globals['_DOWNGRADELOCKREQUEST']._serialized_end=1243
+  _globals['_DOWNGRADELOCKRESPONSE']._serialized_start=1245
+  _globals['_DOWNGRADELOCKRESPONSE']._serialized_end=1315
+  _globals['_RELEASELOCKREQUEST']._serialized_start=1317
+  _globals['_RELEASELOCKREQUEST']._serialized_end=1386
+  _globals['_RELEASELOCKRESPONSE']._serialized_start=1388
+  _globals['_RELEASELOCKRESPONSE']._serialized_end=1469
+  _globals['_LISTLOCKSREQUEST']._serialized_start=1471
+  _globals['_LISTLOCKSREQUEST']._serialized_end=1573
+  _globals['_LISTLOCKSRESPONSE']._serialized_start=1576
+  _globals['_LISTLOCKSRESPONSE']._serialized_end=1705
+  _globals['_BREAKLOCKREQUEST']._serialized_start=1707
+  _globals['_BREAKLOCKREQUEST']._serialized_end=1798
+  _globals['_BREAKLOCKRESPONSE']._serialized_start=1800
+  _globals['_BREAKLOCKRESPONSE']._serialized_end=1866
+  _globals['_LOCKSERVICE']._serialized_start=1984
+  _globals['_LOCKSERVICE']._serialized_end=2470
 # @@protoc_insertion_point(module_scope)

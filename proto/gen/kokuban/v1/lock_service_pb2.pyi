@@ -61,6 +61,7 @@ class AcquireLockRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     HOLD_MAX_FIELD_NUMBER: _builtins.int
     LOCK_DELAY_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     session_id: _builtins.str
@@ -73,6 +74,10 @@ class AcquireLockRequest(_message.Message):
     """mode says what the lock is to permit. Required."""
     purpose: _builtins.str
     """purpose says in words what for: shown to whoever is refused or waits. 1 to 512 bytes. Required."""
+    retry_of: _builtins.str
+    """retry_of is the request id of an earlier request for a lock that lost, and that this one replaces, so that the conflict's outcome
+    can be told. A request that is sent again with its own id needs none.
+    """
     @_builtins.property
     def targets(self) -> _containers.RepeatedCompositeFieldContainer[_lock_pb2.LockTarget]:
         """targets are what to lock, 1 to 16, none twice and none inside another. The caller must be allowed to write there."""
@@ -106,10 +111,11 @@ class AcquireLockRequest(_message.Message):
         wait: _duration_pb2.Duration | None = ...,
         hold_max: _duration_pb2.Duration | None = ...,
         lock_delay: _duration_pb2.Duration | None = ...,
+        retry_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold_max", b"hold_max", "lock_delay", b"lock_delay", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "hold_max", b"hold_max", "lock_delay", b"lock_delay", "mode", b"mode", "purpose", b"purpose", "request_id", b"request_id", "session_id", b"session_id", "targets", b"targets", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "hold_max", b"hold_max", "lock_delay", b"lock_delay", "mode", b"mode", "purpose", b"purpose", "request_id", b"request_id", "retry_of", b"retry_of", "session_id", b"session_id", "targets", b"targets", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -235,6 +241,7 @@ class ClaimEntryRequest(_message.Message):
     PURPOSE_FIELD_NUMBER: _builtins.int
     HOLD_MAX_FIELD_NUMBER: _builtins.int
     LOCK_DELAY_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     session_id: _builtins.str
@@ -245,6 +252,8 @@ class ClaimEntryRequest(_message.Message):
     """scope says whether the claim takes the entry or the subtree at its path. Required."""
     purpose: _builtins.str
     """purpose says in words what for. 1 to 512 bytes. Required."""
+    retry_of: _builtins.str
+    """retry_of is as in `AcquireLockRequest`."""
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryKey]:
         """candidates are the entries, best first, 1 to 64, each once, all in one region that the caller may write."""
@@ -268,10 +277,11 @@ class ClaimEntryRequest(_message.Message):
         purpose: _builtins.str = ...,
         hold_max: _duration_pb2.Duration | None = ...,
         lock_delay: _duration_pb2.Duration | None = ...,
+        retry_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold_max", b"hold_max", "lock_delay", b"lock_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "candidates", b"candidates", "hold_max", b"hold_max", "lock_delay", b"lock_delay", "purpose", b"purpose", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "candidates", b"candidates", "hold_max", b"hold_max", "lock_delay", b"lock_delay", "purpose", b"purpose", "request_id", b"request_id", "retry_of", b"retry_of", "scope", b"scope", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

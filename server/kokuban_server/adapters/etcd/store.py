@@ -40,7 +40,7 @@ from kokuban_server.ports.board_store import (
     Snapshot,
     StoreStatus,
 )
-from kokuban_server.ports.group_commit import GroupCommit
+from kokuban_server.ports.group_commit import BatchCounts, GroupCommit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -132,6 +132,11 @@ class EtcdStore:
     def epoch(self) -> str:
         """See the port."""
         return self._epoch
+
+    @property
+    def batches(self) -> BatchCounts:
+        """See the port."""
+        return self._group.counts
 
     @property
     def watches(self) -> Watches:

@@ -45,7 +45,7 @@ from kokuban_server.ports.board_store import (
     StoreStatus,
     WatchBatch,
 )
-from kokuban_server.ports.group_commit import GroupCommit
+from kokuban_server.ports.group_commit import BatchCounts, GroupCommit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -138,6 +138,11 @@ class SqliteStore:
     def epoch(self) -> str:
         """Name the store's present life."""
         return self._writer.state.epoch
+
+    @property
+    def batches(self) -> BatchCounts:
+        """See the port."""
+        return self._group.counts
 
     # Writing.
 

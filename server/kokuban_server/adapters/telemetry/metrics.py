@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from kokuban_server.app.gauges import Reading
-    from kokuban_server.app.measures import Distribution, Exemplar, Measures
+    from kokuban_server.app.measures import Measures
+    from kokuban_server.core.distribution import Distribution, Exemplar
 
 _REQUEST_S: Final = 5.0
 _REQUEST_LINES_MAX: Final = 100
@@ -85,14 +86,9 @@ class _Collector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Give every family, as things stand now."""
         measures = self._measures
-        yield _histogram(
-            "kokuban_rpc_duration_seconds",
-            "Calls by method and status code.",
-            ("method", "code"),
-            _keyed(measures.rpcs),
-        )
-        waits = _keyed({(end,): waited for end, waited in measures.lock_waits.items()})
-        yield _histogram("kokuban_lock_wait_seconds", "Waits for locks, by how they ended.", ("end",), waits)
+        for one in measures.histograms():
+            name = one.name.replace(".", "_") + ("_seconds" if one.unit else "")
+            yield _histogram(name, one.told, one.labels, one.found)
         commits = _keyed({(end,): count for end, count in measures.commits.items()})
         yield _counter("kokuban_commits", "Commits by what became of them.", ("result",), commits)
         yield _counter("kokuban_commit_retries", "Commits that are the retry of another.", (), {(): measures.retries})
@@ -133,7 +129,7 @@ def _histogram(
     name: str,
     told: str,
     labels: Sequence[str],
-    found: Mapping[tuple[str, ...], Distribution] | Mapping[tuple[str, str], Distribution],
+    found: Mapping[tuple[str, ...], Distribution],
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, told, labels=labels)
     for values, distribution in found.items():

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
 
     from kokuban_server.app.gauges import Reading
-    from kokuban_server.app.measures import Distribution, Measures
+    from kokuban_server.app.measures import Histogram as Distributions
+    from kokuban_server.app.measures import Measures
 
 _PAUSE_S: Final = 15.0
 
@@ -70,10 +71,7 @@ class MetricsPush:
         """Give everything as it stands now."""
         measures, reading = self._measures, self._read()
         told = [
-            self._histogram("kokuban.rpc.duration", ("method", "code"), measures.rpcs),
-            self._histogram(
-                "kokuban.lock.wait", ("end",), {(end,): waited for end, waited in measures.lock_waits.items()}
-            ),
+            *map(self._histogram, measures.histograms()),
             self._sum("kokuban.commits", ("result",), {(end,): count for end, count in measures.commits.items()}),
             self._sum("kokuban.commit.retries", (), {(): measures.retries}),
             self._sum("kokuban.conflicts", ("reason", "region_kind"), measures.conflicts),
@@ -93,10 +91,10 @@ class MetricsPush:
     def _number(self, labels: Sequence[str], values: Sequence[str], value: float) -> NumberDataPoint:
         return NumberDataPoint(dict(zip(labels, values, strict=True)), self._begun_ns, time.time_ns(), value)
 
-    def _histogram(self, name: str, labels: Sequence[str], found: Mapping[Any, Distribution]) -> Metric:
+    def _histogram(self, one: Distributions) -> Metric:
         points = [
             HistogramDataPoint(
-                attributes=dict(zip(labels, values, strict=True)),
+                attributes=dict(zip(one.labels, values, strict=True)),
                 start_time_unix_nano=self._begun_ns,
                 time_unix_nano=time.time_ns(),
                 count=sum(distribution.counts),
@@ -107,9 +105,9 @@ class MetricsPush:
                 min=None,  # type: ignore[arg-type]
                 max=None,  # type: ignore[arg-type]
             )
-            for values, distribution in found.items()
+            for values, distribution in one.found.items()
         ]
-        return Metric(name, "", "s", Histogram(points, AggregationTemporality.CUMULATIVE))
+        return Metric(one.name, one.told, one.unit, Histogram(points, AggregationTemporality.CUMULATIVE))
 
 
 def _dotted(name: str) -> str:

@@ -209,6 +209,17 @@ class _Span:
         links = [] if context is None else [Link(context, {"kokuban.link": "waits_for"})]
         return self._begin_part("kokuban.lock.wait", SpanKind.INTERNAL, self.context, {}, links)
 
+    def begin_screening(self, asked: str) -> _Span:
+        """Begin to judge a text."""
+        return self._begin_part(
+            "kokuban.screening", SpanKind.INTERNAL, self.context, {"kokuban.screening.asked": asked}, []
+        )
+
+    def note_verdict(self, verdict: str) -> None:
+        """Say what came of it."""
+        if self._recorded is not None:
+            self._recorded.set_attribute("kokuban.screening.verdict", verdict)
+
     def begin_batch(self, members: Sequence[Span | None]) -> _Span:
         """Begin a batch, which belongs to none of its members' traces alone."""
         contexts = [member.context for member in members if isinstance(member, _Span)]

@@ -1761,6 +1761,7 @@ class LockRecord(_message.Message):
     LOST_TIME_MS_FIELD_NUMBER: _builtins.int
     BROKEN_BY_FIELD_NUMBER: _builtins.int
     BROKEN_REASON_FIELD_NUMBER: _builtins.int
+    BROKEN_TRACEPARENT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """session_id is the holder's session."""
     agent: _builtins.str
@@ -1789,6 +1790,8 @@ class LockRecord(_message.Message):
     """broken_by is who broke it, in a marker."""
     broken_reason: _builtins.str
     """broken_reason is why, in that agent's words."""
+    broken_traceparent: _builtins.str
+    """broken_traceparent is the W3C trace context in which that agent broke it, in a marker."""
     @_builtins.property
     def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredLockTarget]:
         """targets are what it takes."""
@@ -1811,10 +1814,11 @@ class LockRecord(_message.Message):
         lost_time_ms: _builtins.int = ...,
         broken_by: _builtins.str = ...,
         broken_reason: _builtins.str = ...,
+        broken_traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "broken_by", b"broken_by", "broken_reason", b"broken_reason", "end_time_ms", b"end_time_ms", "lease", b"lease", "lock_delay_ms", b"lock_delay_ms", "lost_time_ms", b"lost_time_ms", "purpose", b"purpose", "request_id", b"request_id", "server_id", b"server_id", "session_id", b"session_id", "shared", b"shared", "targets", b"targets", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "broken_by", b"broken_by", "broken_reason", b"broken_reason", "broken_traceparent", b"broken_traceparent", "end_time_ms", b"end_time_ms", "lease", b"lease", "lock_delay_ms", b"lock_delay_ms", "lost_time_ms", b"lost_time_ms", "purpose", b"purpose", "request_id", b"request_id", "server_id", b"server_id", "session_id", b"session_id", "shared", b"shared", "targets", b"targets", "time_ms", b"time_ms", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
