@@ -478,7 +478,8 @@ _NEVER = "never"
 ROWS: dict[str, tuple[Row, ...]] = {
     "BoardService.Commit": (
         Row("entry", _commit),
-        Row("entry", _derived, told_like_absent=True, reasons=frozenset({"PARENT_NOT_FOUND"})),
+        # Who only reads is refused for its own entry, whatever it says that this is made of.
+        Row("entry", _derived, told_like_absent=True, reasons=frozenset({"PARENT_NOT_FOUND", "WRITE_FORBIDDEN"})),
         Row("lock", lambda _draw, _caller, at: _fenced(at)),
         Row("session", _scoped),
     ),
