@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         AlreadyExists,
         Conflict,
         ContentQuarantined,
+        ContentSensitive,
         Deadlock,
         HistoryLost,
         KokubanError,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
         Queued,
         Redaction,
         RedactionFinding,
+        RedactionHandling,
         RedactionKind,
         RegionRule,
         Reset,
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
         Verb,
         WaitEdge,
         Written,
+        WrittenRedaction,
     )
 
 __all__ = [
@@ -147,6 +150,7 @@ __all__ = [
     "ConflictWatch",
     "Conflicts",
     "ContentQuarantined",
+    "ContentSensitive",
     "Currency",
     "Deadlock",
     "Decision",
@@ -187,6 +191,7 @@ __all__ = [
     "Queued",
     "Redaction",
     "RedactionFinding",
+    "RedactionHandling",
     "RedactionKind",
     "Refused",
     "RegionRule",
@@ -220,6 +225,7 @@ __all__ = [
     "Watch",
     "Withheld",
     "Written",
+    "WrittenRedaction",
     "connect",
     "render_for_prompt",
 ]

@@ -14,7 +14,7 @@ import pytest
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.rules import RULES
 from kokuban_server.core.redaction.search import find
-from kokuban_server.core.redaction.terms import Handling, Kind, Terms
+from kokuban_server.core.sensitive import Handling, Kind, Terms
 from tests.core import sensitive
 from tests.core.sensitive import BENIGN, CHINESE, PERSONAL, SECRETS, TEMPLATES, VIEWS, positive
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kokuban_server.core import json_values
 from kokuban_server.core.redaction.masking import Wish, keyed, mask, redact
 from kokuban_server.core.redaction.search import find, merged
-from kokuban_server.core.redaction.terms import Handling, Kind, Terms
+from kokuban_server.core.sensitive import Handling, Kind, Terms
 from tests.core.sensitive import CHINESE, PERSONAL, SECRETS, VIEWS, positive
 
 ALL = (*SECRETS, *PERSONAL, *CHINESE)

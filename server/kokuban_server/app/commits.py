@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
     from kokuban_server.app.lock_mirror import LockMirror
     from kokuban_server.app.quarantine_shelf import QuarantineShelf
+    from kokuban_server.app.redactions import Holdings
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.write_screening import WriteScreening
@@ -105,7 +106,9 @@ class CommitRequest(NamedTuple):
     audit: AuditEntry | None = None
     """What is recorded at the same revision."""
     raw: bytes = b""
-    """As it was sent, to be kept if it is held back."""
+    """As it was sent, but masked, to be kept if it is held back."""
+    holdings: Holdings | None = None
+    """What redaction has left in it; nothing where it was not redacted."""
 
 
 class Committed(NamedTuple):
@@ -226,6 +229,8 @@ class Commits:
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
+        if request.holdings is not None and request.holdings.refusal is not None:
+            return await self._replayed(attempt, request.holdings.refusal)
         if attempt.lineage is None:
             replay = await self._trace(attempt) or await self._admit(attempt)
             if replay is not None:
@@ -265,6 +270,15 @@ class Commits:
         )
         act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
         return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline, lineage)
+
+    async def _replayed(self, attempt: _Attempt, refusal: Refusal) -> Committed:
+        """Give the answer that a commit had before there was a reason to refuse it, or raise the refusal."""
+        cut = await self._store.read([attempt.operation], STRONG, left_s(attempt.deadline))
+        self._time.saw(cut.store_time_ms)
+        replay = await self._answered(attempt, cut.records[0], cut.store_time_ms)
+        if replay is None:
+            raise refusal
+        return replay
 
     async def _trace(self, attempt: _Attempt) -> Committed | None:
         """Find out what the commit's labels follow from; or give the answer that it had already.
@@ -387,7 +401,10 @@ class Commits:
                 and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE)
             ):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
-            steps.append(Step(region.target(key), mutation, index, label or OWN_WORD))
+            label = label or OWN_WORD
+            if request.holdings is not None:
+                label = request.holdings.labelled(key.region, region.rules.redaction, index, label)
+            steps.append(Step(region.target(key), mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = open_region(board, principal, key.region, Verb.READ)

@@ -46,6 +46,7 @@ from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
+from kokuban_server.app.redactions import Redactions, without_secrets
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
@@ -66,9 +67,9 @@ from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
-from kokuban_server.wire.decode import decode_again
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
+from kokuban_server.wire.redacting import RedactedCommits, Redactor
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
 from kokuban_server.wire.trust_services import TrustService
@@ -106,12 +107,17 @@ class Server:
         development_boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
+        request_ids = RequestIds(time, digest_key, window_ms)
         self._boards = boards = Boards(store)
         self._audit = audit = AuditLog(
-            store, time, server_id, _report, anchor_interval_s=settings.audit_anchor_interval_s
+            store,
+            time,
+            server_id,
+            _report,
+            anchor_interval_s=settings.audit_anchor_interval_s,
+            mask=partial(without_secrets, request_ids.digest),
         )
         access = Access(store, boards, clock, development_boards, audit)
-        request_ids = RequestIds(time, digest_key, window_ms)
         self._settings = settings
         self._store = store
         self._mirror = LockMirror(store)
@@ -134,7 +140,6 @@ class Server:
         )
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
-        guards = LockGuards(self._mirror, access, time)
         self._sizes = self._census = None
         if settings.board_bytes_max:
             self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
@@ -149,7 +154,7 @@ class Server:
             heads,
             time,
             request_ids,
-            guards,
+            LockGuards(self._mirror, access, time),
             self._mirror,
             lineages,
             audit,
@@ -157,8 +162,9 @@ class Server:
             shelf,
             self._sizes,
         )
-        read_again = partial(decode_again, request_ids.digest)
-        review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
+        self._redactions = Redactions(ProcessScreener(), request_ids.digest)
+        redactor = Redactor(access, self._redactions, request_ids.digest)
+        review = QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept)
         reads = Reads(store, access, time, scopes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
         measures = Measures() if settings.metrics_listen or settings.metrics_endpoint else None
@@ -174,18 +180,24 @@ class Server:
         self._wire = WireServer(
             {
                 "BoardService": BoardService(
-                    recorded, reads, self._watches, Gate(store, access, time), time, request_ids, epoch
+                    RedactedCommits(recorded, access, redactor),
+                    reads,
+                    self._watches,
+                    Gate(store, access, time),
+                    time,
+                    request_ids,
+                    epoch,
                 ).methods,
-                "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
-                "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "SessionService": SessionService(self._sessions, redactor, request_ids, epoch).methods,
+                "LockService": LockService(recorded_locks, held, redactor, request_ids, epoch).methods,
                 "ConflictService": ConflictService(conflict_reading, epoch).methods,
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
-                    **BoardMethods(board_administration).methods,
+                    **BoardMethods(board_administration, redactor).methods,
                     **AuditMethods(AuditReading(store, access)).methods,
                 },
                 "TrustService": TrustService(
-                    self._screenings, Endorsements(commits, access), review, request_ids, epoch
+                    self._screenings, Endorsements(commits, access), review, redactor, request_ids, epoch
                 ).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
@@ -257,6 +269,7 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._screenings.close()
+        await self._redactions.close()
         await self._conflicts.close()
         await self._audit.close()
         await self._lock_requests.close()
