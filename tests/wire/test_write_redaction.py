@@ -12,6 +12,7 @@ import pytest
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, entry_pb2, trust_pb2, trust_service_pb2
 from kokuban_server.core import limits
 from kokuban_server.ports.screener import ScreenerError
+from tests.wire.audit_calls import audit_records
 from tests.wire.calls import (
     REGION,
     Agent,
@@ -33,6 +34,7 @@ from tests.wire.calls import (
     tree,
     whatever,
 )
+from tests.wire.conflict_calls import listed
 
 if TYPE_CHECKING:
     from kokuban_server.app.redactions import Redactions
@@ -465,3 +467,19 @@ async def test_who_may_not_see_a_region_does_not_learn_what_it_refuses(running: 
     session = await running.agent.session()
     with refused("NOT_FOUND"):
         await running.agent.acquire(session, tree("t", "task:t1"), purpose=f"with {TOKEN}")
+
+
+async def test_the_audit_log_masks_what_a_refused_request_asked_for(running: Running) -> None:
+    with refused("NOT_FOUND"):
+        await running.agent.get("e", region=f"agent:{TOKEN}")
+    [record] = [one for one in await audit_records(running) if one.target.startswith("agent:")]
+    assert re.fullmatch(rf"agent:{MASK.pattern}", record.target)
+
+
+async def test_a_conflict_has_no_part_of_what_is_masked(running: Running) -> None:
+    agent = running.agent
+    await agent.commit(put("e"))
+    with refused("ALREADY_EXISTS"):
+        await agent.commit(put("e"), reason=f"with {TOKEN}")
+    [conflict] = await listed(running)
+    assert re.sub(MASK, "…", conflict.loser.purpose) == "with …"
