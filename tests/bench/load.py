@@ -17,7 +17,7 @@ import grpc
 import uvloop
 
 from .callers import TeamCommits
-from .commits import Increments, StreamCommits, UnaryCommits
+from .commits import Increments, NotedCommits, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
 from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 WORKLOADS: dict[str, Callable[..., Workload]] = {
     "unary_commits": UnaryCommits,
     "stream_commits": StreamCommits,
+    "noted_commits": NotedCommits,
     "increments": Increments,
     "strong_gets": StrongGets,
     "vain_gets": VainGets,

@@ -54,6 +54,15 @@ def test_telemetry_is_measured(tmp_path: Path) -> None:
     assert set(figures[0]["ours"]["runs"][0]["cpu_us_per_operation"]) == {"server", "collector", "client"}
 
 
+def test_what_guards_a_board_is_measured(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    arguments = ["--only", "internal_write_overhead", "--pairs", "1", "--seconds", "0.05", "--quick"]
+    done = [sys.executable, str(_RUN), *arguments, "--output", str(output)]
+    subprocess.run(done, capture_output=True, text=True, timeout=120, check=True)
+    (figure,) = json.loads(output.read_text())
+    assert figure["value"] > 0, figure.get("fault")
+
+
 def test_what_is_to_be_equal_may_be_neither_much_more_nor_much_less() -> None:
     sys.path.insert(0, str(_RUN.parents[1]))  # as run.py does
     (figure,) = [one for one in importlib.import_module("bench.figures").FIGURES if one.better == "equal"]

@@ -223,7 +223,9 @@ async def test_a_path_in_a_belief_is_a_name_too(agent: Agent) -> None:
 
 async def test_a_users_region_may_bear_a_mail_address_whatever_becomes_of_personal_data(running: Running) -> None:
     await operator(running).set_policy(personal_data=REFUSE)
-    await running.agent.commit(put("e", region=f"user:{MAIL}"))
+    answer = await running.agent.commit(put("e", region=f"user:{MAIL}"))
+    assert not answer.redactions
+    assert not (await running.agent.get("e", region=f"user:{MAIL}")).label.holds
     with refused("CONTENT_SENSITIVE", field="mutations[0].put.key.path", type="email", kind="personal"):
         await running.agent.commit(put(MAIL))
 
@@ -408,7 +410,7 @@ async def test_short_texts_are_searched_at_once_and_longer_ones_by_another_proce
     running: Running, characters: int, asked: int
 ) -> None:
     counting = Counting(running)
-    names = len(f"e{REGION}")
+    names = len(f"e{REGION}") + 3 * 8
     text = f"{TOKEN} ".ljust(characters - names, ".")
     await running.agent.commit(put("e", text))
     assert TOKEN not in (await running.agent.get("e")).value.text
@@ -483,3 +485,28 @@ async def test_a_conflict_has_no_part_of_what_is_masked(running: Running) -> Non
         await agent.commit(put("e"), reason=f"with {TOKEN}")
     [conflict] = await listed(running)
     assert re.sub(MASK, "…", conflict.loser.purpose) == "with …"
+
+
+async def test_many_items_are_all_looked_at(agent: Agent) -> None:
+    items = [f"item {number} of the list" for number in range(limits.LIST_ITEMS_MAX)]
+    items[100] = f"with {TOKEN}"
+    answer = await agent.commit(append("e", *items), append("f", *items))
+    assert [one.field for one in answer.redactions] == [f"mutations[{n}].append_to_list.items[100]" for n in (0, 1)]
+    stored = json.loads(await agent.json("e"))
+    assert stored[:100] + stored[101:] == items[:100] + items[101:]
+    assert MASK.search(stored[100])
+
+
+async def test_in_a_longer_json_text_escapes_hide_nothing(agent: Agent) -> None:
+    source = '{"at": "https:\\/\\/root:Zx9!kLmQ7w@db.example", "words": "%s"}' % ("as it was " * 200)
+    answer = await agent.commit(put("e", entry_pb2.Value(json=source)))
+    assert answer.redactions
+    assert "Zx9" not in await agent.json("e")
+
+
+async def test_a_lock_with_long_targets_is_granted(agent: Agent) -> None:
+    """A stream has no deadline of its own, and what is searched elsewhere has one."""
+    session = await agent.session()
+    targets = [tree(f"{number}/{'readable_segment-' * 20}") for number in range(8)]
+    granted = await agent.grant(acquire_request(session, *targets, purpose=f"with {TOKEN}"))
+    assert re.sub(MASK, "…", granted.lock.purpose) == "with …"

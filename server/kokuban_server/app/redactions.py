@@ -7,7 +7,7 @@ import enum
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.readings import HOLE
@@ -134,12 +134,19 @@ class Redactions:
         found: list[Found] = []
         unsearched: list[FreeText] = []
         refusals: list[Refusal] = []
-        key = self._key(board)
-        at_once = sum(len(text.text) for text in texts) <= limits.REDACTED_AT_ONCE_CHARACTERS_MAX
+        key, deadline = self._key(board), of_one_act(deadline)
+        at_once = sum(len(text.text) + _OF_EACH for text in texts) <= limits.REDACTED_AT_ONCE_CHARACTERS_MAX
+        looked_at = 0
         for place, text in enumerate(texts):
             terms = terms_of(text)
+            if text.treatment is Treatment.IDENTIFIER:
+                terms = terms._replace(personal=Handling.OFF)
             if terms.is_off:
                 continue
+            looked_at += len(text.text) + _OF_EACH
+            if looked_at > limits.REDACTED_HINTED_CHARACTERS_MAX:  # others want the loop too
+                looked_at = 0
+                await asyncio.sleep(0)
             redaction = await self._one(text, Wish(terms, key), deadline, at_once=at_once)
             if redaction is None:
                 continue
@@ -173,7 +180,9 @@ class Redactions:
         try:
             if at_once:
                 return redact(words, wish)
-            if len(words) <= limits.REDACTED_HINTED_CHARACTERS_MAX and not _is_hinted(words):
+            # What hints at something may be spelt with escapes.
+            is_spelt = wish.is_json and "\\" in words
+            if len(words) <= limits.REDACTED_HINTED_CHARACTERS_MAX and not is_spelt and not _is_hinted(words):
                 return None
             return await self._elsewhere(words, wish, deadline)
         except (NotSearchedError, ScreenerError) as fault:
@@ -235,6 +244,8 @@ def without_secrets(digest: Callable[[bytes], bytes], text: str) -> str:
 
 
 _MASKED: Final = {Treatment.WORDS, Treatment.JSON}
+_OF_EACH: Final = 8
+"""What a text counts beside its characters: many short ones take their time too."""
 _APART: Final = f" {HOLE} "
 """Between texts that are searched together: no pattern goes over it."""
 
@@ -269,9 +280,7 @@ def _refusal(text: FreeText, terms: Terms, redaction: Redaction) -> Refusal | No
     for name in redaction.counts:
         kind = KINDS[name]
         handling = terms.of(kind)
-        is_spared = text.treatment is Treatment.IDENTIFIER and kind is Kind.PERSONAL
-        cannot_stay = handling is Handling.MASK and text.treatment not in _MASKED
-        if (handling is Handling.REFUSE or cannot_stay) and not is_spared:
+        if handling is Handling.REFUSE or (handling is Handling.MASK and text.treatment not in _MASKED):
             return ContentSensitive(text.field, name, kind.name.lower())
     return None
 
