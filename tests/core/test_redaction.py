@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kokuban_server.core.redaction.masking import Wish, redact
@@ -79,6 +80,18 @@ def test_codes_are_seen_by_the_short_look_as_by_the_long_one(text: str, pieces: 
     whole = text + "".join(pieces)
     parts = list(decoding.base64_parts(whole, decoding.SHORT_BASE64))
     assert decoding.has_short_base64(whole) == bool(parts)
+
+
+@given(
+    st.binary(min_size=9)
+    | st.text(min_size=9).map(str.encode)
+    | st.text(min_size=5).map(lambda text: text.encode("utf-16-le", "replace"))
+)
+def test_what_is_text_in_base64_is_taken_for_text(raw: bytes) -> None:
+    code = base64.b64encode(raw).decode().rstrip("=")
+    assume(len(code) >= 16)
+    told = [text for text, _, _ in decoding.base64_parts(code, decoding.SHORT_BASE64)]
+    assert told == ([] if decoding.as_text(raw) is None else [decoding.as_text(raw)])
 
 
 @families(SECRETS)

@@ -87,6 +87,9 @@ _WITHOUT_OTHERS: Final = bytes(byte if byte in _BASE64_SIGNS else 0x20 for byte 
 
 
 def _base64(run: str) -> str | None:
+    # Its first byte would go on with a character that has not begun; where every other byte is zero, there is an `A`.
+    if "g" <= run[0] <= "v" and "A" not in run:
+        return None
     if len(run) < _WORD_MAX and run[1:].islower() and run.isalpha():  # a word: such a code would hold no text
         return None
     run = run.translate(_URL_SAFE)
