@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent / "kokuban_client"
-MODULES = ("_calls", "_watch", "_sessions", "_locks", "_audit", "_conflicts", "_board")
+MODULES = ("_calls", "_watch", "_sessions", "_locks", "_audit", "_conflicts", "_removals", "_board")
 
 # In this order: longer forms first.
 WORDS = (
@@ -30,6 +30,7 @@ WORDS = (
         r"from kokuban_client import _channel, (_tracing, )?_wire\n",
         r"from kokuban_client import \1_wire\nfrom kokuban_client.sync import _channel\n",
     ),
+    (r"from kokuban_client import _channel\n", "from kokuban_client.sync import _channel\n"),
     (rf"from kokuban_client\.({'|'.join(MODULES)}) import", r"from kokuban_client.sync.\1 import"),
     (r"`async (with|for)`", r"`\1`"),
 )

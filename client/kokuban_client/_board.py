@@ -13,6 +13,7 @@ from kokuban_client._calls import Calls
 from kokuban_client._conflicts import Conflicts, ConflictWatch
 from kokuban_client._identity import Identity
 from kokuban_client._locks import ClaimHold, RequestedHold
+from kokuban_client._removals import Removals
 from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client._transaction import Changes
@@ -289,7 +290,7 @@ class Client:
         await self.aclose()
 
 
-class Board:
+class Board(Removals):
     """One project's blackboard.
 
     Every method takes `timeout_s` for the whole call, retries included, and raises what `kokuban_client.errors` lists.
@@ -300,9 +301,8 @@ class Board:
     """
 
     def __init__(self, calls: Calls, sessions: Sessions, board: str, holds: tuple[Hold, ...] = ()) -> None:
-        self._calls = calls
+        super().__init__(calls, board)
         self._sessions = sessions
-        self._board = board
         self._holds = holds
 
     @property

@@ -603,6 +603,38 @@ class ReadScopeFull(Refused):
     REASON = "READ_SCOPE_FULL"
 
 
+class SourcePurged(Refused):
+    """The source, or the user, was purged from the board, and nothing that comes from it is written any more."""
+
+    REASON = "SOURCE_PURGED"
+
+    @property
+    def removal_id(self) -> str:
+        """By which purge or erasure; for operators to look at."""
+        return self.facts.get("removal", "")
+
+
+class ReadScopePurged(Refused):
+    """The client was given something that has been purged since, so nothing that it would write is written.
+
+    The client does not begin anew by itself: what the agent has in its own context, in its prompt or in its variables, may
+    hold what was purged. Drop that, connect anew, read again what you need, and then write.
+    """
+
+    REASON = "READ_SCOPE_PURGED"
+
+    @property
+    def session_id(self) -> str:
+        """The session in whose read scope it was given."""
+        return self.facts.get("session_id", "")
+
+
+class PurgesFull(Refused):
+    """The board has as many purges and erasures as it may have, or refuses as many sources."""
+
+    REASON = "PURGES_FULL"
+
+
 class ParentNotFound(Refused):
     """A state in `derived_from` is not there, is no longer kept, or may not be read. Nothing was written."""
 

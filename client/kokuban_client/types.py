@@ -1190,3 +1190,201 @@ class Redaction:
     rule_set: str
     """By which rules it was searched."""
     token: str
+
+
+class ProvenanceDirection(enum.StrEnum):
+    """Which way a trace goes."""
+
+    ANCESTORS = "ancestors"
+    """To what a state was made of."""
+    DESCENDANTS = "descendants"
+    """To what was made of it."""
+
+
+class ProvenanceLink(enum.StrEnum):
+    """How a state came of another."""
+
+    ASKED = "asked"
+    """It is the state that was asked about."""
+    DECLARED = "declared"
+    """Its writer said so, in `derived_from`."""
+    READ_SCOPE = "read scope"
+    """The session that wrote it had been given the other."""
+    EXTENDS = "extends"
+    """It changed the other without replacing all of it, or endorsed it."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceState:
+    """A state of an entry that a trace met."""
+
+    key: EntryKey
+    revision: Revision | None
+    """None where that is not known any more."""
+    link: ProvenanceLink
+    """How it is tied to the state that it was met from."""
+    met_from: int
+    """The place of that state in the trace; of the first, its own."""
+    depth: int
+    """How many steps away from the first it is."""
+    trust: Trust
+    """`UNKNOWN` where it is not kept any more."""
+    source: Source | None
+    agent: str
+    """Who wrote it, or an empty text where that is not known any more."""
+    kept: bool
+    """It is still there, present or in the history."""
+    present: bool
+    """It is the entry's present state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceTrace:
+    """What a state was made of, or what was made of it, as far as the caller may read it."""
+
+    states: tuple[ProvenanceState, ...]
+    """The nearest first; the very first is the one that was asked about."""
+    truncated: bool
+    """There is more, further away or beyond what was asked for."""
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSelector:
+    """Which states come from a source. All that is given must hold, and something must be."""
+
+    uri: str = ""
+    """The URI that was declared, exactly."""
+    uri_pattern: str = ""
+    """A pattern of such URIs, in which `*` stands for any run of characters."""
+    content_sha256: str = ""
+    """The digest that was declared, in lower-case hexadecimal digits."""
+    agent: str = ""
+    """Who wrote it."""
+    session: str = ""
+    """The session that was named when it was written."""
+    begin: datetime | None = None
+    """The earliest time at which it was written."""
+    end: datetime | None = None
+    """It was written before then."""
+
+
+class RemovalState(enum.StrEnum):
+    """How far a purge or an erasure has come."""
+
+    PLANNED = "planned"
+    """Nothing was removed. It can be begun for 24 hours."""
+    RUNNING = "running"
+    DONE = "done"
+    """It is done, and was checked."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class ErasureStatus(enum.StrEnum):
+    """What became of what one store held."""
+
+    ERASED = "erased"
+    """It was looked for again, and nothing is left."""
+    KEPT = "kept"
+    """It stays, for the reason given."""
+    PENDING_COMPACTION = "pending compaction"
+    """It cannot be read any more, and its bytes go when the store's history is compacted."""
+    UNSUPPORTED = "unsupported"
+    """It cannot be removed there."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReceipt:
+    """What became of what one store held."""
+
+    store: str
+    """`entries`, `history`, `quarantine` and so on."""
+    status: ErasureStatus
+    count: int
+    """How many records."""
+    revision: Revision | None
+    """Up to where the store's history must be compacted, if it is pending."""
+    note: str
+    """Why, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A purge of a source, or the erasure of a person."""
+
+    id: str
+    """Names it; the plan to begin it by."""
+    state: RemovalState
+    selector: SourceSelector | None
+    """What is purged; None of an erasure."""
+    user: str
+    """Whom an erasure is of. Empty of a purge, and when it is done."""
+    reason: str
+    allows_reingest: bool
+    """What comes from there may be written again."""
+    author: str
+    """Who planned it."""
+    create_time: datetime
+    starter: str
+    """Who began it."""
+    start_time: datetime | None
+    end_time: datetime | None
+    receipts: tuple[StoreReceipt, ...]
+    """What became of it store by store, when it is done."""
+
+
+class RemovalFate(enum.StrEnum):
+    """What would become of a state."""
+
+    REMOVED = "removed"
+    """It goes; if it is the entry's present state, the entry is deleted."""
+    ATTESTED = "attested"
+    """Another source has given the same, so the entry keeps its value, on that one's word."""
+    UNDECIDED = "undecided"
+    """It stays, and it cannot be said whether it should: it holds parts of states whose origin is not known any more."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalFinding:
+    """What would become of one state."""
+
+    key: EntryKey
+    revision: Revision
+    fate: RemovalFate
+    present: bool
+    """It is the entry's present state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalPlan:
+    """What a purge or an erasure would remove. Nothing is removed before it is begun."""
+
+    removal: Removal
+    findings: tuple[RemovalFinding, ...]
+    """Of the states that the caller may read, at most 1,000. The counts are of all."""
+    removed_count: int
+    """States that would go."""
+    deleted_count: int
+    """Entries that would be deleted."""
+    attested_count: int
+    """Entries that would keep their value."""
+    undecided_count: int
+    """States of which it cannot be said."""
+    quarantined_count: int
+    """Commits in quarantine that would go."""
+    session_count: int
+    """Sessions that could not write any more under what they were given."""
+    other_boards: tuple[str, ...]
+    """Other boards that the caller may enter, with something derived from it. A purge there removes that."""
+
+    @property
+    def id(self) -> str:
+        """What it is begun by."""
+        return self.removal.id

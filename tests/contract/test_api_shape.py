@@ -43,7 +43,7 @@ VERBS_OF_THE_BOARD = (
     "Verify",
     "Summarize",
 )
-VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact")
+VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -121,6 +121,11 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "TrustService.ReviewQuarantine",
         "TrustService.ScreenText",
         "TrustService.RedactText",
+        "TrustService.TraceProvenance",
+        "TrustService.PurgeSource",
+        "TrustService.EraseSubject",
+        "TrustService.GetRemoval",
+        "TrustService.ListRemovals",
     }
 
 

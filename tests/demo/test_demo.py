@@ -61,6 +61,19 @@ def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert told["two_users"]["proved"] is True
     assert len(told["two_users"]["checks"]) == 7
     assert len(told["two_users"]["looks"]) == 56
+    check_bad_source(told["bad_source"])
+
+
+def check_bad_source(told: dict[str, Any]) -> None:
+    assert told["proved"] is True
+    assert len(told["checks"]) == 9
+    assert told["held_back"] == ["https://tips.example/backups/checklist"]
+    assert sorted(told["removed"]) == ["shared:brief/backups", "shared:notes/retention", "shared:pages/retention"]
+    assert list(told["refused"].values()) == ["READ_SCOPE_PURGED", "SOURCE_PURGED"]
+    assert "three days" not in json.dumps(told["result"])
+    assert [one for one in told["result"] if one["path"] == "backups"]  # made again, of the notes that were left
+    assert told["result"] == told["expected"]
+    assert len(told["result"]) == 2 + 2 + 1 + 41  # pages, notes, the brief, machines and their count
 
 
 def test_a_run_in_memory_is_proved(code: Path, totals: dict[str, int]) -> None:
@@ -98,10 +111,12 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     store = f"sqlite:{tmp_path / 'store'}"
     done = run("--pace", "0", "--store", store, str(code), NO_COLOR="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 11 + 7
+    assert done.stdout.count("✓") == 11 + 7 + 9
     assert "✗" not in done.stdout
     assert "Proved: all 11 checks hold" in done.stdout
     assert "Proved: all 7 checks hold" in done.stdout
+    assert "Proved: all 9 checks hold" in done.stdout
+    assert "read scope: shared:pages/retention@" in done.stdout
     assert f"kokuban serve --store {store}" in done.stdout
     assert "reviewer-2 killed (SIGKILL)" in done.stderr
     assert "reviewer-4 locked plan/code/inner: put the largest files first" in done.stderr
@@ -121,7 +136,8 @@ def test_the_second_part_shows_no_token_and_leaves_no_file(code: Path, tmp_path:
     assert list(folder.iterdir()) == []
 
 
-def test_an_interrupted_second_part_leaves_neither_file_nor_process(code: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", ["a server with --identity credentials", "a board that the poison never reaches"])
+def test_an_interrupted_later_part_leaves_neither_file_nor_process(code: Path, tmp_path: Path, said: str) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     process = subprocess.Popen(
@@ -132,7 +148,7 @@ def test_an_interrupted_second_part_leaves_neither_file_nor_process(code: Path, 
     )
     try:
         assert process.stderr is not None
-        while b"a server with --identity credentials" not in (line := process.stderr.readline()):
+        while said.encode() not in (line := process.stderr.readline()):
             assert line, "the demo has ended"
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(running(children, "serve")) == 1

@@ -388,6 +388,38 @@ def _sum_up_all_conflicts(_draw: random.Random, _caller: Principal, at: Target) 
     return conflict_service_pb2.SummarizeConflictsRequest(board=at.board, top=100)
 
 
+def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    way = draw.choice(
+        [trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS, trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS]
+    )
+    return trust_service_pb2.TraceProvenanceRequest(board=at.board, key=at.key, direction=way)
+
+
+_NOBODYS_REMOVAL = f"{'0' * 15}-{'0' * 16}"
+
+
+def _purge(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Asks what a purge would remove, or would begin one that there is not."""
+    if draw.random() < 0.5:
+        return trust_service_pb2.PurgeSourceRequest(board=at.board, plan=_NOBODYS_REMOVAL)
+    source = trust_service_pb2.SourceSelector(uri_pattern="*")
+    return trust_service_pb2.PurgeSourceRequest(board=at.board, selector=source, reason=at.mark)
+
+
+def _erase(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    if draw.random() < 0.5:
+        return trust_service_pb2.EraseSubjectRequest(board=at.board, plan=_NOBODYS_REMOVAL)
+    return trust_service_pb2.EraseSubjectRequest(board=at.board, user="u1", reason=at.mark)
+
+
+def _removal(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return trust_service_pb2.GetRemovalRequest(board=at.board, id=_NOBODYS_REMOVAL)
+
+
+def _removals(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return trust_service_pb2.ListRemovalsRequest(board=at.board, page_size=draw.choice([1, 100]))
+
+
 _NEVER = "never"
 
 ROWS: dict[str, tuple[Row, ...]] = {
@@ -441,6 +473,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TrustService.ReviewQuarantine": (Row("board", _review),),
     "TrustService.ScreenText": (Row("board", _screen),),
     "TrustService.RedactText": (Row("board", _redact),),
+    "TrustService.TraceProvenance": (Row("entry", _trace, told_like_absent=True),),
+    "TrustService.PurgeSource": (Row("board", _purge),),
+    "TrustService.EraseSubject": (Row("board", _erase),),
+    "TrustService.GetRemoval": (Row("board", _removal),),
+    "TrustService.ListRemovals": (Row("board", _removals),),
     "AdminService.Compact": (
         Row("nothing", lambda _draw, _caller, at: admin_service_pb2.CompactRequest(before=at.mark)),
     ),

@@ -109,7 +109,7 @@ class SimulatedReplica:
         self.presence = Presence(way, self.time, name)
         mirrored = parts.mirrored_store(way, mirror)
         self.lock_requests = LockRequests(mirrored, access, self.time, request_ids, self.presence)
-        audit = AuditLog(way, self.time, name, self._complain)
+        audit = AuditLog(way, self.time, name, self._complain, bytes)
         self.held_locks = HeldLocks(mirrored, access, self.time, self.lock_requests, audit)
         self.sessions = Sessions(mirrored, access, self.time, request_ids)
         self.lock_upkeep = LockUpkeep(way, self.time, mirror, self._complain, name, self.lock_requests.keeps)

@@ -545,6 +545,54 @@ class Agent:
         request = trust_service_pb2.ReviewQuarantineRequest(board="main", ids=ids, decision=decision, reason=reason)
         return list((await self.trust.ReviewQuarantine(request, metadata=self.metadata)).results)
 
+    async def trace(
+        self,
+        path: str,
+        *,
+        descends: bool = False,
+        region: str = REGION,
+        **more: Any,  # noqa: ANN401 - any field of the request
+    ) -> trust_service_pb2.TraceProvenanceResponse:
+        direction = trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS
+        if descends:
+            direction = trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS
+        request = trust_service_pb2.TraceProvenanceRequest(
+            board="main", key=key(path, region), direction=direction, **more
+        )
+        answer: trust_service_pb2.TraceProvenanceResponse = await self.trust.TraceProvenance(
+            request, metadata=self.metadata
+        )
+        return answer
+
+    async def plan_purge(self, *, again: bool = False, **selector: Any) -> trust_service_pb2.PurgeSourceResponse:  # noqa: ANN401 - any field of it
+        request = trust_service_pb2.PurgeSourceRequest(
+            board="main",
+            selector=trust_service_pb2.SourceSelector(**selector),
+            reason="it lies",
+            allows_reingest=again,
+        )
+        answer: trust_service_pb2.PurgeSourceResponse = await self.trust.PurgeSource(request, metadata=self.metadata)
+        return answer
+
+    async def purge(self, plan: str) -> trust_service_pb2.Removal:
+        request = trust_service_pb2.PurgeSourceRequest(board="main", plan=plan)
+        return (await self.trust.PurgeSource(request, metadata=self.metadata)).removal
+
+    async def plan_erasure(self, user: str, *, again: bool = False) -> trust_service_pb2.EraseSubjectResponse:
+        request = trust_service_pb2.EraseSubjectRequest(
+            board="main", user=user, reason="asked to", allows_reingest=again
+        )
+        answer: trust_service_pb2.EraseSubjectResponse = await self.trust.EraseSubject(request, metadata=self.metadata)
+        return answer
+
+    async def erase(self, plan: str) -> trust_service_pb2.Removal:
+        request = trust_service_pb2.EraseSubjectRequest(board="main", plan=plan)
+        return (await self.trust.EraseSubject(request, metadata=self.metadata)).removal
+
+    async def removal(self, name: str) -> trust_service_pb2.Removal:
+        request = trust_service_pb2.GetRemovalRequest(board="main", id=name)
+        return (await self.trust.GetRemoval(request, metadata=self.metadata)).removal
+
     async def json(self, path: str, region: str = REGION) -> str:
         return (await self.get(path, region)).value.json
 

@@ -785,7 +785,7 @@ async def test_more_chains_than_one_anchor_names_are_named_by_several(running: R
     count = limits.AUDIT_ANCHOR_CHAINS_ENTRIES_MAX + 1
     chief = Principal("dev", "chief", frozenset({Role.OPERATOR}))
     for number in range(count):
-        log = AuditLog(store, running.server._audit._time, f"{number:016x}", lambda *_: None)
+        log = AuditLog(store, running.server._audit._time, f"{number:016x}", lambda *_: None, bytes)
         await log.append(AuditEntry("test.act", chief), deadline())
     await settle(running)
     judged = await verdict(running)

@@ -130,6 +130,7 @@ def wanted_conflicts() -> conflict_pb2.ConflictFilter:
     )
 
 
+NO_REMOVAL = f"{'0' * 15}-{'0' * 16}"
 FULL: dict[str, Callable[[], Message]] = {
     BOARD + "Commit": full_commit,
     BOARD + "CommitStream": lambda: commit_pb2.CommitStreamRequest(commit=full_commit()),
@@ -292,6 +293,37 @@ FULL: dict[str, Callable[[], Message]] = {
     ),
     TRUST + "RedactText": lambda: trust_service_pb2.RedactTextRequest(
         board="main", text="[1]", json=True, network_addresses=True
+    ),
+    TRUST + "TraceProvenance": lambda: trust_service_pb2.TraceProvenanceRequest(
+        board="main",
+        key=key("e"),
+        at=TRUE_AT.at,
+        direction=trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS,
+        max_depth=1,
+        max_states=1,
+    ),
+    TRUST + "PurgeSource": lambda: trust_service_pb2.PurgeSourceRequest(
+        board="main",
+        selector=trust_service_pb2.SourceSelector(
+            uri="https://x.example",
+            uri_pattern="https://*",
+            content_sha256="0" * 64,
+            agent="writer-1",
+            session="0" * 32,
+            from_time=timestamp_pb2.Timestamp(seconds=1),
+            before_time=timestamp_pb2.Timestamp(seconds=2),
+        ),
+        reason="why",
+        allows_reingest=True,
+    ),
+    TRUST + "EraseSubject": lambda: trust_service_pb2.EraseSubjectRequest(
+        board="main", user="u1", reason="why", allows_reingest=True
+    ),
+    TRUST + "GetRemoval": lambda: trust_service_pb2.GetRemovalRequest(board="main", id=NO_REMOVAL),
+    TRUST + "ListRemovals": lambda: trust_service_pb2.ListRemovalsRequest(
+        board="main",
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
     ),
 }
 """Every method, with a request in which every field is filled in."""
@@ -1354,7 +1386,7 @@ async def test_a_choice_of_another_wire_type_counts_as_not_made(agent: Agent) ->
 
 
 async def test_a_board_that_is_not_there_is_not_found_whatever_is_asked_about_it(running: Running) -> None:
-    agent = running.as_agent("writer-1", "supervisor")
+    agent = running.as_agent("writer-1", "operator,supervisor")
     for method, make in FULL.items():
         if method.startswith(ADMIN):
             continue
@@ -1470,6 +1502,72 @@ async def test_a_text_to_be_redacted_has_its_bounds(agent: Agent, text: str, for
         check(refusal, reason, "text")
     else:
         assert refusal is None
+
+
+_PURGE, _ERASE, _TRACE = TRUST + "PurgeSource", TRUST + "EraseSubject", TRUST + "TraceProvenance"
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "reason", "field"),
+    [
+        (_TRACE, _set("direction", 0), "FIELD_REQUIRED", "direction"),
+        (_TRACE, _set("direction", 99), "FIELD_INVALID", "direction"),
+        (_TRACE, _set("max_depth", limits.TRACE_DEPTH_MAX + 1), "FIELD_INVALID", "max_depth"),
+        (_TRACE, _set("max_depth", -1), "FIELD_INVALID", "max_depth"),
+        (_TRACE, _set("max_states", limits.TRACE_ENTRIES_MAX + 1), "FIELD_INVALID", "max_states"),
+        (_TRACE, _set("at.number", 0), "PRECONDITION_INVALID", "at.number"),
+        (_TRACE, _set("at.epoch", "f" * 16), "TOKEN_FROM_ANOTHER_STORE", "at.epoch"),
+        (_PURGE, lambda message: message.ClearField("selector"), "FIELD_REQUIRED", "what"),
+        (_PURGE, lambda message: message.selector.Clear(), "FIELD_REQUIRED", "selector"),
+        (_PURGE, _set("plan", "x"), "FIELD_INVALID", "plan"),
+        (_PURGE, _set("plan", ""), "FIELD_REQUIRED", "plan"),
+        (_PURGE, _set("selector.uri", "x" * (limits.SOURCE_URI_BYTES_MAX + 1)), "FIELD_INVALID", "selector.uri"),
+        (
+            _PURGE,
+            _set("selector.uri_pattern", "*" * (limits.URI_PATTERN_STARS_TIMES_MAX + 1)),
+            "FIELD_INVALID",
+            "selector.uri_pattern",
+        ),
+        (_PURGE, _set("selector.content_sha256", "0" * 63), "FIELD_INVALID", "selector.content_sha256"),
+        (_PURGE, _set("selector.agent", "a b"), "FIELD_INVALID", "selector.agent"),
+        (_PURGE, _set("selector.session", "x"), "FIELD_INVALID", "selector.session"),
+        (_PURGE, _set("selector.from_time.seconds", 2), "FIELD_INVALID", "selector.before_time"),
+        (_PURGE, _set("selector.from_time.nanos", 1), "FIELD_INVALID", "selector.from_time"),
+        (_PURGE, _set("reason", ""), "FIELD_REQUIRED", "reason"),
+        (_PURGE, _set("reason", "x" * (limits.REASON_BYTES_MAX + 1)), "FIELD_INVALID", "reason"),
+        (_ERASE, lambda message: message.ClearField("user"), "FIELD_REQUIRED", "what"),
+        (_ERASE, _set("user", ""), "FIELD_INVALID", "user"),
+        (_ERASE, _set("user", "a\x00b"), "FIELD_INVALID", "user"),
+        (_ERASE, _set("user", "x" * (limits.REGION_ID_BYTES_MAX + 1)), "FIELD_INVALID", "user"),
+        (_ERASE, _set("reason", ""), "FIELD_REQUIRED", "reason"),
+        (TRUST + "GetRemoval", _set("id", ""), "FIELD_REQUIRED", "id"),
+        (TRUST + "GetRemoval", _set("id", "x"), "FIELD_INVALID", "id"),
+        (TRUST + "ListRemovals", _set("page_size", 101), "FIELD_INVALID", "page_size"),
+    ],
+)
+async def test_what_is_traced_or_removed_has_its_bounds(
+    running: Running, method: str, change: Callable[[Any], None], reason: str, field: str
+) -> None:
+    operator = running.as_agent("ops-1", "member,operator")
+    message = FULL[method]()
+    change(message)
+    check(await call(operator, method, message.SerializeToString()), reason, field)
+
+
+async def test_the_largest_of_what_is_traced_or_removed_is_taken(running: Running) -> None:
+    operator = running.as_agent("ops-1", "member,operator")
+    message = trust_service_pb2.PurgeSourceRequest(
+        board="main",
+        selector=trust_service_pb2.SourceSelector(
+            uri="x" * limits.SOURCE_URI_BYTES_MAX, uri_pattern="*" * limits.URI_PATTERN_STARS_TIMES_MAX
+        ),
+        reason="x" * limits.REASON_BYTES_MAX,
+    )
+    assert await call(operator, _PURGE, message.SerializeToString()) is None
+    person = trust_service_pb2.EraseSubjectRequest(
+        board="main", user="x" * limits.REGION_ID_BYTES_MAX, reason="x" * limits.REASON_BYTES_MAX
+    )
+    assert await call(operator, _ERASE, person.SerializeToString()) is None
 
 
 async def test_a_watch_without_a_known_start_is_refused(agent: Agent) -> None:

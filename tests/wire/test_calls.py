@@ -485,7 +485,7 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     access = Access(store, boards, clock, frozenset({"main"}))
     mirror, ids, heads = LockMirror(store), RequestIds(time, b"key"), Heads(2**20)
     scopes = ReadScopes(MirroredStore(store, mirror), access)
-    lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None)
+    lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None, bytes)
     guards = LockGuards(mirror, access, time)
     screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(store)
     commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf)

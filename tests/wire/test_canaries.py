@@ -105,7 +105,8 @@ KEEPS_NOTHING: Final = {
             *("ConflictService.WatchConflicts", "ConflictService.SummarizeConflicts", "AdminService.GetStatus"),
             *("AdminService.GetBoard", "AdminService.ListBoards", "AdminService.GetPolicy"),
             *("AdminService.ExplainAccess", "AdminService.ListAuditRecords", "AdminService.VerifyAudit"),
-            "TrustService.ListQuarantine",
+            *("TrustService.ListQuarantine", "TrustService.TraceProvenance", "TrustService.GetRemoval"),
+            "TrustService.ListRemovals",
         ),
         "it only reads; that it was refused is audited without secrets",
     ),
@@ -360,6 +361,12 @@ async def filled(world: World) -> dict[str, list[Message]]:
     made["SessionService.OpenSession"][0].label = "worker"  # type: ignore[attr-defined] # as it is
     for method in ("LockService.AcquireLock", "LockService.ClaimEntry"):
         made[method][0].session_id = session  # type: ignore[attr-defined] # as they are
+    for selector in (
+        trust_service_pb2.SourceSelector(uri_pattern="https://b.example/*"),
+        trust_service_pb2.SourceSelector(agent="reader-1"),
+    ):
+        purge = trust_service_pb2.PurgeSourceRequest(board="main", selector=selector, reason="because")
+        made["TrustService.PurgeSource"].append(purge)
     policy = policy_pb2.Policy(rules=[rule("task:*", readers=["agent:a"], writers=["agent:a"], lockers=["agent:a"])])
     policy.administrators.subjects.append("role:operator")
     policy.tools.add(name="grep", trust=trust_pb2.TRUST_LEVEL_EXTERNAL)

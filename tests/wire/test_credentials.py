@@ -135,6 +135,17 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         ),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
         "TrustService.RedactText": trust_service_pb2.RedactTextRequest(board=board, text="try"),
+        "TrustService.TraceProvenance": trust_service_pb2.TraceProvenanceRequest(
+            board=board,
+            key=key("a", region),
+            direction=trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS,
+        ),
+        "TrustService.PurgeSource": trust_service_pb2.PurgeSourceRequest(
+            board=board, selector=trust_service_pb2.SourceSelector(uri="https://example.com"), reason="try"
+        ),
+        "TrustService.EraseSubject": trust_service_pb2.EraseSubjectRequest(board=board, user="u1", reason="try"),
+        "TrustService.GetRemoval": trust_service_pb2.GetRemovalRequest(board=board, id=f"{'0' * 15}-{'0' * 16}"),
+        "TrustService.ListRemovals": trust_service_pb2.ListRemovalsRequest(board=board),
     }
 
 

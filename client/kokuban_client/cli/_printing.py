@@ -231,7 +231,7 @@ def _trust(level: Trust) -> str:
 
 def _label(label: Label) -> dict[str, object]:
     return {
-        "source": _source(label.source),
+        "source": source_json(label.source),
         "derived_from": [f"{key}@{revision}" for key, revision in label.derived_from],
         "tracked": label.tracked,
         "extends_previous": label.extends_previous,
@@ -239,7 +239,8 @@ def _label(label: Label) -> dict[str, object]:
     }
 
 
-def _source(source: Source | None) -> dict[str, object] | None:
+def source_json(source: Source | None) -> dict[str, object] | None:
+    """Give what a writer said of where something comes from, for JSON."""
     if source is None:
         return None
     return {
@@ -407,7 +408,8 @@ def _object(facts: dict[str, object], content: Content | None) -> str:
             value = _members({"form": "binary", "media_type": media_type, "value": encoded})
         case External(inner, source, metadata):
             # Nothing here that reads like another entry's value: a program has to ask for it by its name.
-            value = f'"form":"external","external":{_object({"source": _source(source), "metadata": dict(metadata)}, inner)}'
+            origin: dict[str, object] = {"source": source_json(source), "metadata": dict(metadata)}
+            value = f'"form":"external","external":{_object(origin, inner)}'
         case None:
             value = '"form":null,"value":null'
     return f"{{{_members(facts)},{value}}}"

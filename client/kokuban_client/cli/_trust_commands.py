@@ -7,13 +7,23 @@ from pathlib import Path
 
 import click
 
+from kokuban_client.cli import _removal_commands
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connected
 from kokuban_client.cli._options import LEVELS, SOURCE_KINDS, fence_option, fences_of, revision_of
 
 
 @click.group()
 def trust() -> None:
-    """Say how far an entry is trusted; see what is in a text: orders to agents, secrets, personal data."""
+    """Say how far an entry is trusted, trace and remove what came of a source, see what is in a text."""
+
+
+for _command in (
+    _removal_commands.trace,
+    _removal_commands.purge,
+    _removal_commands.erase,
+    _removal_commands.removals,
+):
+    trust.add_command(_command)
 
 
 @trust.command()

@@ -43,12 +43,13 @@ def demo(
     the plan, one is paused past its lease, one is killed in the middle of its work. In the end all of it is proved.
 
     In a second part, on a server with credentials, two agents with tokens for two users work on one board, and try
-    everything on each other's regions. Exit code 0 only if the whole proof of both parts holds.
+    everything on each other's regions. In a third part agents read pages of which two are poisoned: one is held back, and what
+    came of the other is traced and purged. Exit code 0 only if the whole proof of all parts holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise click.ClickException(f"the demo needs {package}, and it is not here: pip install 'kokuban[server]'")
-    from kokuban_client.demo import running, two_users_running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
+    from kokuban_client.demo import bad_source_running, running, two_users_running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
     from kokuban_client.demo.sources import NothingToReviewError, choose  # noqa: PLC0415 - as above
     from kokuban_client.demo.supervisor import DemoFailedError  # noqa: PLC0415 - as above
 
@@ -60,16 +61,20 @@ def demo(
                 running.print_report(outcome, sys.stdout, kept_in=store)
                 sys.stdout.flush()
             two_users = two_users_running.run()
+            if not as_json:
+                two_users_running.print_report(two_users, sys.stdout)
+                sys.stdout.flush()
+            bad_source = bad_source_running.run()
     except NothingToReviewError as error:
         raise click.UsageError(str(error)) from error
     except DemoFailedError as error:
         raise click.ClickException(str(error)) from error
-    is_proved = outcome.is_proved and two_users.is_proved
+    is_proved = outcome.is_proved and two_users.is_proved and bad_source.is_proved
     if as_json:
-        told = {**outcome.to_json(), "two_users": two_users.to_json()}
+        told = {**outcome.to_json(), "two_users": two_users.to_json(), "bad_source": bad_source.to_json()}
         click.echo(json.dumps({**told, "proved": is_proved}, indent=2))
     else:
-        two_users_running.print_report(two_users, sys.stdout)
+        bad_source_running.print_report(bad_source, sys.stdout)
     context.exit(0 if is_proved else 1)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shlex
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +14,7 @@ import rich.console
 
 import kokuban_client
 from kokuban_client.demo import two_users_report
+from kokuban_client.demo.command_line import kokuban
 from kokuban_client.demo.supervisor import DemoFailedError
 from kokuban_client.demo.two_users import BOARD, MEMBERS, TASK, TENANT, Told, work_together
 from kokuban_client.demo.two_users_proof import prove
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _RUN_S_MAX = 120
-_COMMAND_S_MAX = 60
 _OPERATOR = "operator"
 
 
@@ -74,7 +71,7 @@ def _served(folder: Path, principals: Path, tokens: Mapping[str, str], tell: Cal
             raise DemoFailedError(str(error)) from error
         stack.callback(server.stop)
         caller = {"KOKUBAN_ADDRESS": server.address, "KOKUBAN_TOKEN": tokens[_OPERATOR]}
-        _command(["board", "create", BOARD], caller)
+        kokuban(["board", "create", BOARD], caller)
         tell(f"a server with --identity credentials, and on it the board {BOARD}")
         return asyncio.run(_within(server.address, tokens, tell))
 
@@ -92,24 +89,6 @@ async def _within(address: str, tokens: Mapping[str, str], tell: Callable[[str],
 def _made(commands: Mapping[str, Sequence[str]], principals: Path) -> dict[str, str]:
     """Have each agent's token made; give the tokens, which are printed once and kept nowhere."""
     return {
-        agent: _command(command, {"KOKUBAN_PRINCIPALS_FILE": str(principals)}).strip()
+        agent: kokuban(command, {"KOKUBAN_PRINCIPALS_FILE": str(principals)}).strip()
         for agent, command in commands.items()
     }
-
-
-def _command(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Run `kokuban` as a user would; give what it prints."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOKUBAN_")}
-    program = "import sys; from kokuban_client.cli import main; sys.exit(main())"
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", program, *arguments],
-        env={**environment, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_COMMAND_S_MAX,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise DemoFailedError(f"{shlex.join(['kokuban', *arguments])} ended with {done.returncode}:\n{done.stderr}")
-    return done.stdout

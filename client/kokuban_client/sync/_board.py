@@ -32,6 +32,7 @@ from kokuban_client.sync._audit import AuditRecords
 from kokuban_client.sync._calls import Calls
 from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
+from kokuban_client.sync._removals import Removals
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
 from kokuban_client.sync._watch import Watch
 from kokuban_client.types import (
@@ -287,7 +288,7 @@ class Client:
         self.close()
 
 
-class Board:
+class Board(Removals):
     """One project's blackboard.
 
     Every method takes `timeout_s` for the whole call, retries included, and raises what `kokuban_client.errors` lists.
@@ -298,9 +299,8 @@ class Board:
     """
 
     def __init__(self, calls: Calls, sessions: Sessions, board: str, holds: tuple[Hold, ...] = ()) -> None:
-        self._calls = calls
+        super().__init__(calls, board)
         self._sessions = sessions
-        self._board = board
         self._holds = holds
 
     @property

@@ -84,6 +84,10 @@ class Access:
             self._audit.refused(principal, board_id, target, refusal.reason)
         return refusal
 
+    def named(self, principal: Principal, region: Region) -> str:
+        """Give what a region is called where it is recorded for good."""
+        return str(region) if self._audit is None else self._audit.name_of(principal.tenant, region)
+
     def require_role(self, principal: Principal, role: Role, board_id: str = "") -> None:
         """Raise `RoleRequired` unless the principal has the role."""
         self.require_one_of(principal, (role,), board_id)
@@ -168,7 +172,7 @@ class Access:
         decision = board.policy.rule(principal, region, verb).decision
         if decision is not Decision.ALLOWED:
             refusal = NotFound() if decision is Decision.HIDDEN else WriteForbidden(str(region))
-            raise self.refused(principal, board.id, str(region), refusal) if noted else refusal
+            raise self.refused(principal, board.id, self.named(principal, region), refusal) if noted else refusal
         prefix = keys.region_prefix(principal.tenant, board.id, region)
         rules = board.policy.terms(region).rules
         is_foreign = region.kind is RegionKind.AGENT and region.id != principal.agent

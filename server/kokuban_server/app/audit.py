@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from kokuban_server.app.audit_anchors import AuditAnchors
 from kokuban_server.app.audit_chain import AuditChain
 from kokuban_server.app.background import Turns
+from kokuban_server.app.bars import pseudonym
 from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.app.origin import ORIGIN
 from kokuban_server.core import limits
 from kokuban_server.core.audit import ACCESS_REFUSED, SUPPRESSED, AuditEntry, record_of
 from kokuban_server.core.audit_rate import RefusalRate
+from kokuban_server.core.names import RegionKind
 from kokuban_server.core.refusals import Refusal, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import Principal
     from kokuban_server.core.audit import AuditRecord
     from kokuban_server.core.change_set import ChangeSet
+    from kokuban_server.core.names import Region
     from kokuban_server.ports.board_store import BoardStore
 
 _FLUSH_S = 1.0
@@ -43,11 +46,13 @@ class AuditLog:
         time: StoreTime,
         server_id: str,
         report: Callable[[str, Exception], None],
+        digest: Callable[[bytes], bytes],
         *,
         anchor_interval_s: float = 60.0,
         mask: Callable[[str], str] = str,
     ) -> None:
         """Record on a store; `mask` takes secrets out of the names that a refused request asked for."""
+        self._digest = digest
         self._store = store
         self._time = time
         self._server_id = server_id
@@ -59,6 +64,12 @@ class AuditLog:
         self._notes: deque[AuditRecord] = deque()
         self._rate = RefusalRate()
         self._flushing = asyncio.Lock()
+
+    def name_of(self, tenant: str, region: Region) -> str:
+        """Give what a region is called in the log, which outlives its erasure: a user's by a pseudonym."""
+        if region.kind is not RegionKind.USER:
+            return str(region)
+        return f"{region.kind}:~{pseudonym(self._digest, tenant, region.id).hex()}"
 
     async def commit_with(
         self, entry: AuditEntry, change: ChangeSet, deadline: float, commit: Commit | None = None

@@ -7,8 +7,10 @@ import random
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kokuban_server.app.bars import Written, refuse_barred
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
@@ -38,6 +40,7 @@ from kokuban_server.core.commit import (
 )
 from kokuban_server.core.commit import Put as PutEntry
 from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
+from kokuban_server.core.provenance import has_origin
 from kokuban_server.core.quarantine import Quarantined, QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
@@ -57,6 +60,7 @@ from kokuban_server.core.refusals import (
 from kokuban_server.core.trust import OWN_WORD, Label, TaintMode
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
+from kokuban_server.records.provenance_codec import encode_origins
 from kokuban_server.records.quarantine_codec import encode_quarantined
 
 if TYPE_CHECKING:
@@ -268,7 +272,7 @@ class Commits:
         operation = keys.operation(
             request.id_time_ms, principal.tenant, request.board, principal.agent, request.request_id
         )
-        act = Act(principal.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        act = _act(principal.agent, request)
         return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline, lineage)
 
     async def _replayed(self, attempt: _Attempt, refusal: Refusal) -> Committed:
@@ -366,7 +370,7 @@ class Commits:
         item = shelf.item
         steps, beliefs = self._authorised(reviewer, request, board, NO_LINEAGE, dict(item.labels))
         author = Principal(reviewer.tenant, item.agent, frozenset())
-        act = Act(item.agent, request.request_id, request.reason, request.traceparent, request.retry_of)
+        act = _act(item.agent, request)
         attempt = _Attempt(author, request._replace(audit=audit), board, steps, beliefs, shelf.key, act, deadline)
         attempt.released = _Released(shelf, reviewer, reason)
         return await self._commit_alone(attempt)
@@ -404,6 +408,9 @@ class Commits:
             label = label or OWN_WORD
             if request.holdings is not None:
                 label = request.holdings.labelled(key.region, region.rules.redaction, index, label)
+            if board.record.bars and not isinstance(mutation, Delete):
+                barred = Written(key.region, label, principal, f"mutations[{index}].{FIELD[type(mutation)]}")
+                refuse_barred(barred, board, self._request_ids.digest)
             steps.append(Step(region.target(key), mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
@@ -527,6 +534,7 @@ class Commits:
                 return {}, answered
             if board is None:
                 raise NotFound
+            await self._trace_again(attempt, board)
             if self._catch_up(attempt, board, scope_record):
                 continue
             found_doubts = found[len(heads) :]
@@ -560,6 +568,16 @@ class Commits:
             return await self._replay(attempt, record.value, record.revision)
         self._request_ids.check_at(request.request_id, request.id_time_ms, store_time_ms)
         return None
+
+    async def _trace_again(self, attempt: _Attempt, board_record: Record) -> None:
+        """Find the commit's parents again if something was removed since they were found. Raises `ParentNotFound`."""
+        lineage, known = attempt.lineage, attempt.board.record.removals
+        if lineage is None or not lineage.parents:
+            return
+        board = self._access.learn(board_record)
+        if board.record.removals != known:
+            found = await self._lineages.of(attempt.principal, board, lineage.origins, attempt.deadline)
+            attempt.lineage = lineage._replace(parents=found.parents)
 
     def _catch_up(self, attempt: _Attempt, board_record: Record, scope_record: Record | None) -> bool:
         """Authorise and label anew if the board's policy or the read scope has changed; true if the policy has."""
@@ -636,6 +654,8 @@ class Commits:
         puts = puts_of(planned)
         deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])
+        if any(has_origin(record.label) for _, record in planned.states):
+            puts.append(_origins(planned, attempts[0], moment))
         youngest_ms = attempts[0].request.id_time_ms
         for attempt in attempts:
             request = attempt.request
@@ -786,6 +806,26 @@ def _marked(step: Step, admitted: Mapping[int, Admitted]) -> Step:
     if verdict is None:
         return step
     return step._replace(label=step.label.screened(verdict.rule_set, suspicious=verdict.suspicious))
+
+
+def _act(agent: str, request: CommitRequest) -> Act:
+    session_id = request.origins.session_id
+    return Act(agent, request.request_id, request.reason, request.traceparent, request.retry_of, session=session_id)
+
+
+def _origins(planned: Plan, attempt: _Attempt, moment: Moment) -> Put:
+    """Give the record of what the states of a commit were made of."""
+    states = [
+        (step.target.key, record.sequence, record.label)
+        for step, (_, record) in zip(attempt.steps, planned.states, strict=True)
+        if has_origin(record.label)
+    ]
+    identity = blake2b(attempt.operation, digest_size=16).hexdigest()
+    act = attempt.act
+    return Put(
+        keys.origin(attempt.board_prefix, moment.now_ms, identity),
+        encode_origins(act.agent, act.session, moment.now_ms, states),
+    )
 
 
 def _places(request: CommitRequest) -> tuple[int, ...]:

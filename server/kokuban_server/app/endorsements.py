@@ -53,11 +53,12 @@ class Endorsements:
         self._access.require_one_of(principal, tuple(_MOST), request.board)
         most = min(principal.trust_ceiling, max(_MOST[role] for role in principal.roles & _MOST.keys()))
         key, trust = request.key, request.trust
+        region = self._access.named(principal, key.region)
         if trust > most:
             refusal = TrustTooLow("trust", "caller", most.name, trust.name)
-            raise self._access.refused(principal, request.board, str(key.region), refusal)
+            raise self._access.refused(principal, request.board, region, refusal)
         # The path is data; what is recorded for good names the region and the state.
-        target = f"{key.region} at {request.at.number}: {trust.name}"
+        target = f"{region} at {request.at.number}: {trust.name}"
         audit = AuditEntry(ENTRY_ENDORSE, principal, request.board, target, request.reason)
         commit = CommitRequest(
             request.board,

@@ -9,7 +9,13 @@ from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.labels import label_of
-from kokuban_server.core.refusals import NotFound, ParentNotFound, ReadScopeRequired, TokenFromAnotherStore
+from kokuban_server.core.refusals import (
+    NotFound,
+    ParentNotFound,
+    ReadScopePurged,
+    ReadScopeRequired,
+    TokenFromAnotherStore,
+)
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED, Label, Parent, TaintMode, Trust
 from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.codec import decode_entry
@@ -58,12 +64,14 @@ class Lineage(NamedTuple):
         source, named = (UNDECLARED, ()) if claimed is None else claimed
         found = [self.parents[key, at.number] for key, at in named]
         trusts = [trust for _, trust in found]
-        tracked = ""
+        tracked, size = "", 0
         if scope is not None and scope.watermark < Trust.AGENT and rules.taint_mode is not TaintMode.OFF:
+            if writes and scope.is_purged:
+                raise ReadScopePurged(scope.session_id)
             trusts.append(scope.watermark)
-            tracked = scope.session_id
+            tracked, size = scope.session_id, scope.size
         parents = tuple([parent for parent, _ in found])
-        return label_of(source, parents, trusts, principal, board.policy.tools, tracked)
+        return label_of(source, parents, trusts, principal, board.policy.tools, tracked, size)
 
 
 NO_ORIGINS = Origins()
@@ -99,13 +107,14 @@ class Lineages:
         places = self._named(origins)
         if not places:
             return {}
-        states = await self._states(await self._heads_of(principal, board, list(places), deadline), deadline)
+        heads = await self._heads_of(principal, board, list(places), deadline)
+        states = await self._states(board, heads, deadline)
         found: dict[_StateName, tuple[Parent, Trust]] = {}
         for name, field in places.items():
             state = states[name]
             if state is None or state.state is not EntryState.LIVE:
                 raise ParentNotFound(field)
-            found[name] = Parent(*name, state.sequence), state.label.trust
+            found[name] = Parent(*name, state.sequence, state.label.extends_from), state.label.trust
         return found
 
     def _named(self, origins: Origins) -> dict[_StateName, str]:
@@ -137,13 +146,19 @@ class Lineages:
         await self._access.account(principal, opened, deadline)
         return heads
 
-    async def _states(self, heads: dict[_StateName, bytes], deadline: float) -> dict[_StateName, EntryRecord | None]:
-        """Give what the states are: no state of a revision is ever another, so what is remembered will do."""
+    async def _states(
+        self, board: Board, heads: dict[_StateName, bytes], deadline: float
+    ) -> dict[_StateName, EntryRecord | None]:
+        """Give what the states are: no state of a revision is ever another, so what is remembered will do.
+
+        But not of what a removal may have taken away since.
+        """
+        doubtful = board.revision if board.record.removals else 0
         states: dict[_StateName, EntryRecord | None] = {}
         unknown = []
         for name, head in heads.items():
             known = self._heads.get(head)
-            if known is not None and known.revision == name[1]:
+            if known is not None and known.revision == name[1] > doubtful:
                 states[name] = known.record
             else:
                 unknown.append(name)

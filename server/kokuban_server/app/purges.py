@@ -77,7 +77,7 @@ class Purges:
 
 _PARTS = (
     ("entries", (keys.HEAD,)),
-    ("revisions", (keys.HISTORY,)),
+    ("revisions", (keys.HISTORY, keys.ORIGIN, keys.REMOVAL, keys.REMOVAL_RUNNING)),
     (
         "locks",
         (

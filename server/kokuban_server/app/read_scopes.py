@@ -46,6 +46,16 @@ class KnownScope(NamedTuple):
         """The least trusted that it was given; `SYSTEM` for nothing."""
         return Trust.SYSTEM if self.scope is None else self.scope.watermark
 
+    @property
+    def size(self) -> int:
+        """How many states it was given."""
+        return 0 if self.scope is None else len(self.scope.given)
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether something that it was given has been purged."""
+        return self.scope is not None and bool(self.scope.purged_by)
+
 
 class ReadScopes:
     """Remembers what scopes were given, never as an authority."""
@@ -91,9 +101,21 @@ class ReadScopes:
             raise SessionLost(session_id)
         return decode_session(key, found.value).agent
 
+    async def _require_kept(self, board: Board, states: Sequence[Given], deadline: float) -> None:
+        """Raise `Contended` if one of the states was removed since it was read: it must not be given, and not be missed."""
+        named = []
+        for key, _, sequence, _ in (given.state for given in states):
+            head = keys.head(keys.region_prefix(board.tenant, board.id, key.region), key.path)
+            named.append(keys.history_record(head, sequence))
+        cut = await self._store.read(named, STRONG, left_s(deadline))
+        if None in cut.records:
+            raise Contended(1)
+
     def learn(self, key: bytes, session_id: str, record: Record | None) -> KnownScope:
-        """Take in what was read of a scope."""
+        """Take in what was read of a scope. Raises `SessionLost` for one that is forgotten because its session is over."""
         known = KnownScope(key, session_id, None)
+        if record is None and self._known.pop(key, known).scope is not None:
+            raise SessionLost(session_id)
         if record is not None:
             known = KnownScope(key, session_id, decode_read_scope(key, record.value), record.revision)
         return self._keep(known)
@@ -132,9 +154,11 @@ class ReadScopes:
                 record, board_record = cut.records
                 if board_record is None:
                     raise NotFound from None
-                board = self._access.learn(board_record)
+                begun, board = board, self._access.learn(board_record)
                 if not board.is_live:
                     raise NotFound from None
+                if board.record.removals != begun.record.removals:
+                    await self._require_kept(board, states, deadline)
                 known = self.learn(known.key, session_id, record)
             else:
                 self._keep(KnownScope(known.key, session_id, after, revision))

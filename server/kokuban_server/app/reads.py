@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.kept_states import PastState, gone
 from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import keys, limits
@@ -183,14 +184,16 @@ class Reads:
             lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
         await self._access.show(principal, opened, deadline)
-        found: dict[EntryKey, Found] = {}
+        shown: list[tuple[OpenRegion, Found]] = []
         size = 0
         for key, region, record, state in zip(readable, opened, cut.records, states, strict=False):
             if record is not None and state is not None:
-                found[key] = one = self._shown(principal, region, Found(key, state, record.revision), trusting)
+                one = self._shown(principal, region, Found(key, state, record.revision), trusting)
+                shown.append((region, one))
                 size += 0 if one.withheld else len(record.value)
         if size > limits.PAGE_BYTES_MAX:
             raise ResponseTooLarge(limits.PAGE_BYTES_MAX)
+        found = {one.key: one for one in await self._kept(shown, freshness, deadline)}
         await self._note(principal, opened, found.values(), trusting, deadline)
         missing = [key for key in named if key not in found]
         return Entries(list(found.values()), missing, cut.revision)
@@ -242,6 +245,7 @@ class Reads:
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
         await self._access.show(principal, [opened], deadline)
+        found = await self._kept([(opened, one) for one in found], freshness, deadline)
         if not omit_values:
             await self._note(principal, [opened], found, trusting, deadline)
         return Listing(found, make_page_token(after, prefix, prefix) if more else "", revision)
@@ -282,6 +286,16 @@ class Reads:
         await self._note(principal, [opened], found, trusting, deadline)
         token = make_page_token(page.records[-1].key, prefix, prefix) if page.more else ""
         return Listing(found, token, page.revision)
+
+    async def _kept(
+        self, shown: Sequence[tuple[OpenRegion, Found]], freshness: Freshness, deadline: float
+    ) -> list[Found]:
+        """Give what was read; of the past, what was removed since is withheld."""
+        if not isinstance(freshness, AskSnapshot):
+            return [one for _, one in shown]
+        states = [PastState(region, one.key, one.record, one.revision) for region, one in shown]
+        removed = await gone(self._store, states, deadline)
+        return [_withheld(one) if (one.key, one.revision) in removed else one for _, one in shown]
 
     def _shown(self, principal: Principal, region: OpenRegion, found: Found, trusting: Trusting) -> Found:
         """Give an entry as this reader is shown it: what is below the floor withheld, parents only where it may read."""
@@ -325,7 +339,9 @@ class Reads:
             if mode is TaintMode.ENFORCE and not trusting.session_id:
                 raise ReadScopeRequired(str(one.key.region))
             if mode is not TaintMode.OFF and trusting.session_id:
-                given.append(Given(Parent(one.key, one.revision, one.record.sequence), trust))
+                label = one.record.label
+                state = Parent(one.key, one.revision, one.record.sequence, label.extends_from)
+                given.append(Given(state, trust))
         if given:
             await self._scopes.note(principal, opened[0].board, trusting.session_id, given, deadline)
 

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from kokuban_server.core import keys
 from kokuban_server.core.change_set import ChangeSet, Put
 from kokuban_server.core.refusals import OutcomeUnknown, StoreFull, StoreUnavailable
 
 if TYPE_CHECKING:
     from kokuban_server.ports.board_store import BoardStore
     from kokuban_server.ports.clock import Clock
-
-_TICK_KEY = b"t/tick"
 
 
 class StoreTime:
@@ -50,7 +49,7 @@ class StoreTime:
         return await asyncio.shield(self._ticking)
 
     async def _tick(self, deadline_s: float) -> bool:
-        tick = ChangeSet((), (Put(_TICK_KEY, b"%d" % self.now_ms()),))
+        tick = ChangeSet((), (Put(keys.TICK, b"%d" % self.now_ms()),))
         try:
             with contextlib.suppress(OutcomeUnknown, StoreUnavailable):
                 await self._store.commit(tick, deadline_s)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.following import Following
+from kokuban_server.app.kept_states import PastState, gone, has_removals
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal, StoreUnavailable, TokenAheadOfStore, WatchGap, WatchTooSlow
@@ -63,7 +64,7 @@ class Change:
 class WatchPart:
     """What a watch sends next."""
 
-    __slots__ = ("changes", "entries", "floors", "going_away", "revision", "snapshot_complete")
+    __slots__ = ("changes", "entries", "floors", "going_away", "removed", "revision", "snapshot_complete")
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class WatchPart:
         self.going_away = going_away
         self.floors: Mapping[Region, Trust] = {}
         """The least trusted that is shown of each region; what is below is withheld."""
+        self.removed: frozenset[tuple[EntryKey, int]] = frozenset()
+        """States that were removed since, by key and revision: they are withheld."""
 
 
 def _changes_of(batch: WatchBatch) -> list[Change]:
@@ -320,16 +323,25 @@ class Watches:
         async with contextlib.aclosing(self._followed(opened, start, wait_s)) as parts:
             async for part in parts:
                 self._access.recheck(principal, regions)
-                part.floors = self._floors(principal, board, regions)
+                now = self._now(principal, board, regions)
+                part.floors = _floors(now)
+                part.removed = await self._removed(part, now)
                 yield part
 
-    def _floors(self, principal: Principal, board: str, regions: Iterable[OpenRegion]) -> dict[Region, Trust]:
-        """Give the floors as they are now. External text is for those who ask for it by name, which a watch does not."""
-        floors = {}
-        for region in {one.region for one in regions}:
-            now = self._access.open(principal, board, region, Verb.READ)
-            floors[region] = max(now.rules.read_floor, Trust.AGENT)
-        return floors
+    def _now(self, principal: Principal, board: str, regions: Iterable[OpenRegion]) -> dict[Region, OpenRegion]:
+        """Give the regions under the policy of now."""
+        return {
+            region: self._access.open(principal, board, region, Verb.READ) for region in {one.region for one in regions}
+        }
+
+    async def _removed(self, part: WatchPart, regions: Mapping[Region, OpenRegion]) -> frozenset[tuple[EntryKey, int]]:
+        """Give what is in a part though it was removed since."""
+        if not any(map(has_removals, regions.values())):
+            return frozenset()
+        states = [(change.key, change.record, change.revision) for change in part.changes] + list(part.entries or ())
+        past = [PastState(regions[key.region], key, record, revision) for key, record, revision in states]
+        deadline = asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT
+        return await gone(self._store, past, deadline)
 
     async def _followed(
         self, opened: Sequence[tuple[OpenRegion, str]], start: WatchStart, wait_s: float
@@ -437,6 +449,11 @@ class Watches:
                 if subscriber.is_idle() and not self._draining:
                     sent = max(sent, self.feed.revision)
                     yield WatchPart(revision=sent)
+
+
+def _floors(regions: Mapping[Region, OpenRegion]) -> dict[Region, Trust]:
+    """Give the regions' floors. External text is for those who ask for it by name, which a watch does not."""
+    return {region: max(now.rules.read_floor, Trust.AGENT) for region, now in regions.items()}
 
 
 def _apart(opened: Sequence[tuple[OpenRegion, str]]) -> list[tuple[OpenRegion, str]]:

@@ -41,12 +41,15 @@ from kokuban_server.app.lock_upkeep import LockUpkeep
 from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.presence import Presence
+from kokuban_server.app.provenance_trace import ProvenanceTrace
 from kokuban_server.app.quarantine_review import QuarantineReview
 from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
 from kokuban_server.app.redactions import Redactions, without_secrets
+from kokuban_server.app.removal_work import RemovalUpkeep
+from kokuban_server.app.removals import Removals
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
@@ -107,13 +110,14 @@ class Server:
         development_boards = frozenset(parse_board(name) for name in settings.boards)
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
-        request_ids = RequestIds(time, digest_key, window_ms)
         self._boards = boards = Boards(store)
+        request_ids = RequestIds(time, digest_key, window_ms)
         self._audit = audit = AuditLog(
             store,
             time,
             server_id,
             _report,
+            request_ids.digest,
             anchor_interval_s=settings.audit_anchor_interval_s,
             mask=partial(without_secrets, request_ids.digest),
         )
@@ -144,6 +148,7 @@ class Server:
         if settings.board_bytes_max:
             self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
             self._census = BoardCensus(store, server_id, _report, settings.board_census_interval_s)
+        self._removal_upkeep = RemovalUpkeep(store, boards, time, server_id, _report, settings.upkeep_interval_s)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
         self._screenings = Screenings(access, ProcessScreener())
@@ -173,7 +178,6 @@ class Server:
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
         recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
-        conflict_reading = ConflictReading(store, access, time, settings.bookmark_interval_s)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
         epoch = store.epoch
@@ -190,14 +194,23 @@ class Server:
                 ).methods,
                 "SessionService": SessionService(self._sessions, redactor, request_ids, epoch).methods,
                 "LockService": LockService(recorded_locks, held, redactor, request_ids, epoch).methods,
-                "ConflictService": ConflictService(conflict_reading, epoch).methods,
+                "ConflictService": ConflictService(
+                    ConflictReading(store, access, time, settings.bookmark_interval_s), epoch
+                ).methods,
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
                     **BoardMethods(board_administration, redactor).methods,
                     **AuditMethods(AuditReading(store, access)).methods,
                 },
                 "TrustService": TrustService(
-                    self._screenings, Endorsements(commits, access), review, redactor, request_ids, epoch
+                    self._screenings,
+                    Endorsements(commits, access),
+                    review,
+                    ProvenanceTrace(store, access),
+                    Removals(store, access, time, audit, request_ids.digest),
+                    redactor,
+                    request_ids,
+                    epoch,
                 ).methods,
             },
             callers.identity if callers is not None else DevelopmentIdentity(),
@@ -234,6 +247,7 @@ class Server:
         port = await self._wire.start(self._settings.listen, server_credentials(self._settings.tls))
         self._background = [
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
+            asyncio.create_task(self._removal_upkeep.run(), name="removals"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
             asyncio.create_task(self._audit.run(), name="audit"),
             asyncio.create_task(self._conflicts.run(), name="conflicts"),

@@ -23,6 +23,8 @@ REGION_READ: Final = "region.read"
 ENTRY_ENDORSE: Final = "entry.endorse"
 QUARANTINE_RELEASE: Final = "quarantine.release"
 QUARANTINE_REJECT: Final = "quarantine.reject"
+SOURCE_PURGE: Final = "source.purge"
+SUBJECT_ERASE: Final = "subject.erase"
 HISTORY_COMPACT: Final = "history.compact"
 ACCESS_REFUSED: Final = "access.refused"
 

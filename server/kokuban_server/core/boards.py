@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core.policy import NO_POLICY, Policy
+
+if TYPE_CHECKING:
+    from kokuban_server.core.provenance import Bar
 
 
 class BoardState(enum.Enum):
@@ -38,7 +41,7 @@ class PurgeCount(NamedTuple):
     entries: int = 0
     """Records of entries' present states, tombstones among them."""
     revisions: int = 0
-    """Records of entries' histories."""
+    """Records of entries' histories, of what their states were made of, and of what was removed of them."""
     locks: int = 0
     """Records of sessions, their read scopes, locks and waits."""
     conflicts: int = 0
@@ -67,3 +70,7 @@ class BoardRecord:
     delete_reason: str = ""
     receipt: Receipt | None = None
     """Of a board that is purged."""
+    bars: tuple[Bar, ...] = ()
+    """What it refuses since it was removed."""
+    removals: int = 0
+    """How often everybody had to look again because something was being removed: 0 where nothing ever was."""

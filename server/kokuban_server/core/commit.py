@@ -303,6 +303,30 @@ def plan_expiry(head: bytes, rules: RegionRules, current: Current, act: Act, mom
     return made
 
 
+def plan_removal(head: bytes, rules: RegionRules, current: Current, act: Act, moment: Moment) -> Plan:
+    """Plan the end of an entry whose present state is removed: a tombstone, as if an agent had deleted it."""
+    made = Plan()
+    record = _successor(current, current.live(moment.store_time_ms), moment.now_ms, rules)
+    _bury(record, EntryState.DELETED, rules)
+    record.acts = (act,)
+    made.guards.append(AtRevision(head, current.revision))
+    _write(made, head, rules, current, record)
+    return made
+
+
+def plan_attested(
+    head: bytes, rules: RegionRules, current: Current, witness: EntryRecord, act: Act, moment: Moment
+) -> Plan:
+    """Plan the present state anew as what another state of the entry says, word for word: on that one's label."""
+    made = Plan()
+    record = _successor(current, current.record, moment.now_ms, rules)
+    record.label = witness.label
+    record.acts = (*witness.acts, act)
+    made.guards.append(AtRevision(head, current.revision))
+    _write(made, head, rules, current, record)
+    return made
+
+
 def _judge(
     precondition: Precondition, target: Target, current: Current, live: EntryRecord | None, place: str, moment: Moment
 ) -> None:
@@ -409,7 +433,9 @@ def _endorse(record: EntryRecord, mutation: Endorse, act: Act) -> None:
     if mutation.trust <= before.trust:
         raise InvalidRequest("FIELD_INVALID", "trust", f"the entry is trusted as {before.trust.name} already")
     # The same content, so what it was made of stays known: its sources and parents, and the states it extends.
-    record.label = before._replace(trust=mutation.trust, endorsed_by=act.agent)
+    record.label = before._replace(
+        trust=mutation.trust, endorsed_by=act.agent, extends_from=before.extends_from or record.sequence - 1
+    )
 
 
 def _too_low(place: str, target: Target, trust: Trust, least: Trust, what: str = "entry") -> TrustTooLow:

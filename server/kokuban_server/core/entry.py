@@ -48,6 +48,8 @@ class Act(NamedTuple):
     traceparent: str = ""
     retry_of: str = ""
     unconditional: bool = False
+    session: str = ""
+    """The session that was named, or nothing."""
 
 
 @dataclass(slots=True)  # treated as immutable; frozen would cost the write path two microseconds an entry

@@ -19,10 +19,14 @@ DUE: Final = b"x/"  # what the sweeper has to look at, and when
 BOARD: Final = b"b/"  # that a board exists
 OWNER: Final = b"w/"  # which server does a piece of background work
 MARK: Final = b"c/"  # which revision was current when
+TICK: Final = b"j/tick"  # written to move store time
 SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
 SIZE: Final = b"z/"  # what a board takes, as it was last counted
 QUARANTINE: Final = b"q/"  # a commit that was held back, in order of time
+ORIGIN: Final = b"i/"  # what the states of a commit were made of, in order of time on its board
+REMOVAL: Final = b"p/d/"  # the purge of a source, or the erasure of a person, the newest first
+REMOVAL_RUNNING: Final = b"p/r/"  # that it is being done
 QUARANTINE_DUE: Final = b"v/"  # when such a commit is removed
 SCOPE: Final = b"t/"  # what external text a read scope was given
 AUDIT: Final = b"u/"  # everything of the audit log
@@ -240,6 +244,26 @@ def quarantine_due_before(time_ms: int) -> bytes:
 def parse_quarantine_due(key: bytes) -> bytes:
     """Give the key of the commit that a reminder is of."""
     return key[len(QUARANTINE_DUE) + 16 :]
+
+
+def origin(board_prefix_key: bytes, time_ms: int, identity: str) -> bytes:
+    """Give the key of what the states of a commit were made of. `identity` is of its own."""
+    return on_board(ORIGIN, board_prefix_key, f"{time_ms:015d}-{identity}")
+
+
+def new_removal(time_ms: int, identity: str) -> str:
+    """Give the id of a removal: later ones sort first. `identity` is of its own."""
+    return f"{_TIME_TOP_MS - time_ms:015d}-{identity}"
+
+
+def parse_running(key: bytes) -> tuple[bytes, str]:
+    """Give the board prefix and the id of a removal that is being done."""
+    return key[len(REMOVAL_RUNNING) : -1].rpartition(b"/")[0] + b"/", name_on_board(key)
+
+
+def board_of_origin(key: bytes) -> bytes:
+    """Give the board prefix of such a key, or of that of a read scope."""
+    return key[len(ORIGIN) : -1].rpartition(b"/")[0] + b"/"
 
 
 def server(server_id: str) -> bytes:

@@ -36,9 +36,10 @@ def label_of(
     principal: Principal,
     tools: Mapping[str, Trust],
     read_scope: str,
+    scope_size: int = 0,
 ) -> Label:
     """Give the label of what a principal writes: `trusts` are those of the parents and of all that its read scope was given."""
     trust = min(principal.trust_ceiling, source_ceiling(source, principal, tools), *trusts)
     if trust is Trust.AGENT and source is UNDECLARED and not parents and not read_scope:
         return OWN_WORD
-    return Label(trust, source, parents, read_scope)
+    return Label(trust, source, parents, read_scope, scope_size=scope_size)

@@ -121,6 +121,19 @@ READ_SCOPE_ENTRIES_MAX: Final = 256
 READ_SCOPES_KNOWN_ENTRIES_MAX: Final = 4_096
 """Read scopes that one server remembers; it reads what it has forgotten again."""
 
+# Provenance, purges and erasures.
+TRACE_DEPTH_MAX: Final = 32
+TRACE_ENTRIES_DEFAULT: Final = 100
+TRACE_ENTRIES_MAX: Final = 1_000
+URI_PATTERN_STARS_TIMES_MAX: Final = 8
+REMOVALS_ENTRIES_MAX: Final = 1_000
+"""Purges and erasures of one board, those that are done among them."""
+REMOVAL_PLAN_MS: Final = 24 * 3_600 * 1_000
+REMOVAL_FINDINGS_ENTRIES_MAX: Final = 1_000
+BARS_ENTRIES_MAX: Final = 256
+"""Sources that one board refuses. They stand in the board's record: a URI of the longest, 256 times, is half of what fits."""
+REMOVAL_PAGE_ENTRIES_MAX: Final = 100
+
 # Quarantine.
 QUARANTINE_MS: Final = 30 * 24 * 3_600 * 1_000
 QUARANTINE_ENTRIES_MAX: Final = 1_000

@@ -24,6 +24,8 @@ class ReadScope(NamedTuple):
     """Whose scope it is."""
     given: tuple[Given, ...] = ()
     """Each state once, in the order in which they were given."""
+    purged_by: str = ""
+    """The removal of something that it was given, if there was one: nothing is written in it any more."""
 
     @property
     def watermark(self) -> Trust:

@@ -409,6 +409,43 @@ class ScreeningUnavailable(Refusal):
 
 
 @dataclass(eq=False)
+class SourcePurged(Refusal):
+    """The source, or the user, was purged from the board."""
+
+    field_path: str
+    removal: str
+    reason = "SOURCE_PURGED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "removal": self.removal}
+
+
+@dataclass(eq=False)
+class ReadScopePurged(Refusal):
+    """The session was given something that has been purged since."""
+
+    session_id: str
+    reason = "READ_SCOPE_PURGED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"session_id": self.session_id}
+
+
+@dataclass(eq=False)
+class PurgesFull(Refusal):
+    """The board has as many purges and erasures, or refuses as many sources, as it can."""
+
+    limit: int
+    reason = "PURGES_FULL"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"limit": str(self.limit)}
+
+
+@dataclass(eq=False)
 class RequestIdReused(Refusal):
     """The id belongs to a commit with other arguments."""
 

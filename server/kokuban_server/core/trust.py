@@ -66,6 +66,8 @@ class Parent(NamedTuple):
     key: EntryKey
     revision: int
     sequence: int
+    extends_from: int = 0
+    """The sequence of the oldest state of which that state may hold a part, or 0."""
 
 
 class Label(NamedTuple):
@@ -84,6 +86,8 @@ class Label(NamedTuple):
     """The rules by which it was screened before it was written."""
     suspicious: bool = False
     """Screening found something, short of what goes into quarantine."""
+    scope_size: int = 0
+    """How many states the read scope had been given by then."""
     holds: frozenset[Kind] = frozenset()
     """The kinds of sensitive content that were found in it and are kept."""
     unsearched: bool = False

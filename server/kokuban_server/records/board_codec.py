@@ -13,6 +13,7 @@ from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, 
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
 from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
+from kokuban_server.records.provenance_codec import encode_bar, read_bar
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -42,6 +43,8 @@ def encode_board(board: BoardRecord) -> bytes:
         screening = board.policy.tool_screening
         for tool, trust in board.policy.tools.items():
             message.policy.tools.add(name=tool, trust=trust, screening=screening.get(tool, ""))
+    message.removals = board.removals
+    message.bars.extend(map(encode_bar, board.bars))
     if board.receipt is not None:
         removed, time_ms = board.receipt
         message.receipt.entries = removed.entries
@@ -75,6 +78,8 @@ def _board(message: pb.BoardRecord) -> BoardRecord:
         message.deleted_by,
         message.delete_reason,
         Receipt(_count(receipt), receipt.time_ms) if is_purged else None,
+        tuple(map(read_bar, message.bars)),
+        message.removals,
     )
 
 

@@ -19,7 +19,7 @@ _STATES = {stored: state for state, stored in _STORED_STATES.items()}
 
 
 def _encode_act(act: Act) -> pb.ActRecord:
-    agent, request_id, reason, traceparent, retry_of, unconditional = act
+    agent, request_id, reason, traceparent, retry_of, unconditional, session = act
     return pb.ActRecord(
         agent=agent,
         request_id=request_id,
@@ -27,6 +27,7 @@ def _encode_act(act: Act) -> pb.ActRecord:
         traceparent=traceparent,
         retry_of=retry_of,
         unconditional=unconditional,
+        session=session,
     )
 
 
@@ -87,8 +88,20 @@ def decode_entry(key: bytes, raw: bytes) -> EntryRecord:
         message.sweep_time_ms,
         value,
         dict(message.metadata),
-        tuple([Act(a.agent, a.request_id, a.reason, a.traceparent, a.retry_of, a.unconditional) for a in message.acts]),
+        tuple([_act(act) for act in message.acts]),
         _label(key, message.label) if message.HasField("label") else OWN_WORD,
+    )
+
+
+def _act(message: pb.ActRecord) -> Act:
+    return Act(
+        message.agent,
+        message.request_id,
+        message.reason,
+        message.traceparent,
+        message.retry_of,
+        message.unconditional,
+        message.session,
     )
 
 

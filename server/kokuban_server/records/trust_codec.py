@@ -22,6 +22,7 @@ def encode_label(label: Label) -> pb.LabelRecord:
         endorsed_by=label.endorsed_by,
         screened_by=label.screened_by,
         suspicious=label.suspicious,
+        scope_size=label.scope_size,
         holds=sorted(kind.value for kind in label.holds),
         unsearched=label.unsearched,
     )
@@ -52,14 +53,17 @@ def read_label(message: pb.LabelRecord) -> Label:
         message.endorsed_by,
         message.screened_by,
         message.suspicious,
+        message.scope_size,
         frozenset(map(Kind, message.holds)),
         message.unsearched,
     )
 
 
 def _encode_parent(parent: Parent) -> pb.ParentRecord:
-    key, revision, sequence = parent
-    return pb.ParentRecord(region=str(key.region), path=key.path, revision=revision, sequence=sequence)
+    key, revision, sequence, extends_from = parent
+    return pb.ParentRecord(
+        region=str(key.region), path=key.path, revision=revision, sequence=sequence, extends_from=extends_from
+    )
 
 
 def _parent(message: pb.ParentRecord) -> Parent:
@@ -67,13 +71,13 @@ def _parent(message: pb.ParentRecord) -> Parent:
         region = parse_region(message.region)
     except InvalidRequest as error:
         raise ValueError(f"not a region: {error}") from error
-    return Parent(EntryKey(region, message.path), message.revision, message.sequence)
+    return Parent(EntryKey(region, message.path), message.revision, message.sequence, message.extends_from)
 
 
 def encode_read_scope(scope: ReadScope) -> bytes:
     """Give the stored form of what a read scope was given."""
     members = (pb.ScopeMemberRecord(parent=_encode_parent(parent), trust=trust) for parent, trust in scope.given)
-    return pb.ReadScopeRecord(agent=scope.agent, members=members).SerializeToString()
+    return pb.ReadScopeRecord(agent=scope.agent, members=members, purged_by=scope.purged_by).SerializeToString()
 
 
 def decode_read_scope(key: bytes, raw: bytes) -> ReadScope:
@@ -83,4 +87,4 @@ def decode_read_scope(key: bytes, raw: bytes) -> ReadScope:
         given = tuple(Given(_parent(member.parent), Trust(member.trust)) for member in message.members)
     except (DecodeError, ValueError) as error:
         raise StoreCorrupt(key, f"not a read scope: {error}") from error
-    return ReadScope(message.agent, given)
+    return ReadScope(message.agent, given, message.purged_by)

@@ -192,7 +192,7 @@ def _beliefs(messages: Sequence[commit_pb2.EntryPrecondition]) -> tuple[tuple[En
 def _precondition(message: entry_pb2.Precondition, field: str) -> Precondition:
     kind = message.WhichOneof("condition")
     if kind == "at":
-        return _at(message.at, f"{field}.at")
+        return revision_at(message.at, f"{field}.at")
     if kind is None:
         raise InvalidRequest(
             "PRECONDITION_REQUIRED", field, "say must_not_exist, at or unconditional; there is no default"
@@ -248,7 +248,7 @@ def source(message: trust_pb2.DeclaredSource, field: str) -> Source:
     if name and kind not in {SourceKind.USER, SourceKind.TOOL}:
         raise InvalidRequest("FIELD_INVALID", f"{field}.name", "of users and tools only")
     digest = message.content_sha256
-    if digest and not _SHA256.fullmatch(digest):
+    if digest and not SHA256.fullmatch(digest):
         raise InvalidRequest("FIELD_INVALID", f"{field}.content_sha256", "64 lower-case hexadecimal digits")
     fetch_time_ms = time_ms(message.fetch_time, f"{field}.fetch_time")
     if message.HasField("fetch_time") and not fetch_time_ms:
@@ -257,16 +257,17 @@ def source(message: trust_pb2.DeclaredSource, field: str) -> Source:
 
 
 _SOURCE_KINDS = {kind.value: kind for kind in SourceKind if kind is not SourceKind.UNDECLARED}
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def _entry_at(message: entry_pb2.EntryAt, field: str) -> tuple[EntryKey, At]:
     """Give an entry and the state in which it is meant."""
     key = entry_key(message.key, f"{field}.key")
-    return key, _at(message.at, f"{field}.at")
+    return key, revision_at(message.at, f"{field}.at")
 
 
-def _at(message: entry_pb2.Revision, field: str) -> At:
+def revision_at(message: entry_pb2.Revision, field: str) -> At:
+    """Give the state that a revision names."""
     if message.number <= 0:
         raise InvalidRequest("PRECONDITION_INVALID", f"{field}.number", "a revision's number is above 0")
     if not is_epoch(message.epoch):
@@ -547,7 +548,7 @@ def endorse(
         request_id(message.request_id),
         digest(b"endorse\x00" + message.SerializeToString(deterministic=True)),
         entry_key(message.key, "key"),
-        _at(message.at, "at"),
+        revision_at(message.at, "at"),
         trust_level(message.trust, "trust"),
         words(message.reason, "reason", limits.REASON_BYTES_MAX),
         traceparent,

@@ -18,8 +18,6 @@ from kokuban_server.core.sensitive import Kind
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED, Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kokuban_server.app.administration import ServerStatus
     from kokuban_server.app.commits import Committed
     from kokuban_server.app.current import Verdict
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.watches import Change, WatchPart
     from kokuban_server.core.entry import Value
     from kokuban_server.core.locks import Fence
-    from kokuban_server.core.names import EntryKey, Region
+    from kokuban_server.core.names import EntryKey
     from kokuban_server.core.screening.screening import Finding
     from kokuban_server.core.trust import Label, Parent, Source
 
@@ -264,11 +262,11 @@ def watch_part(part: WatchPart, epoch: str, store_time_ms: int, *, omit_values: 
     """
     token = encode_token(epoch, part.revision) if part.revision is not None else ""
     if part.changes:
-        events = b"".join([_change(change, epoch, store_time_ms, part.floors, omit_values) for change in part.changes])
+        events = b"".join([_change(change, epoch, store_time_ms, part, omit_values) for change in part.changes])
         head = board_pb.WatchResponse(token=token).SerializeToString()
         return head + _EVENTS_TAG + _varint(len(events)) + events
     if part.entries is not None:
-        entries = [_watched_entry(*one, epoch, part.floors, omit_values) for one in part.entries]
+        entries = [_watched_entry(*one, epoch, part, omit_values) for one in part.entries]
         snapshot = board_pb.WatchSnapshot(entries=entries, complete=part.snapshot_complete)
         return board_pb.WatchResponse(token=token, snapshot=snapshot).SerializeToString()
     if part.going_away:
@@ -285,11 +283,11 @@ def _change(
     change: Change,
     epoch: str,
     store_time_ms: int,
-    floors: Mapping[Region, Trust],
+    part: WatchPart,
     omit_values: bool,  # noqa: FBT001 - a key of the memory
 ) -> bytes:
     record = change.record
-    withheld = _is_withheld(change.key, record, floors)
+    withheld = _is_withheld(change.key, record, change.revision, part)
     expired = 0 < record.expire_time_ms <= store_time_ms
     known = None if expired else change.encoded.get((omit_values, withheld))
     if known is not None:
@@ -308,16 +306,18 @@ def _watched_entry(
     record: EntryRecord,
     revision: int,
     epoch: str,
-    floors: Mapping[Region, Trust],
+    part: WatchPart,
     omit_values: bool,  # noqa: FBT001 - as above
 ) -> entry_pb2.Entry:
-    withheld = _is_withheld(key, record, floors)
+    withheld = _is_withheld(key, record, revision, part)
     shown = _watched(key, record, withheld=withheld)
     return entry(key, shown, revision, epoch, withheld=withheld, omit_value=omit_values)
 
 
-def _is_withheld(key: EntryKey, record: EntryRecord, floors: Mapping[Region, Trust]) -> bool:
-    return record.state is EntryState.LIVE and record.label.trust < floors[key.region]
+def _is_withheld(key: EntryKey, record: EntryRecord, revision: int, part: WatchPart) -> bool:
+    if record.state is not EntryState.LIVE:
+        return False
+    return record.label.trust < part.floors[key.region] or (key, revision) in part.removed
 
 
 def _watched(key: EntryKey, record: EntryRecord, *, withheld: bool) -> EntryRecord:

@@ -64,6 +64,11 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.TrustService.ReviewQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ScreenText": Rule(),
     "kokuban.v1.TrustService.RedactText": Rule(),
+    "kokuban.v1.TrustService.TraceProvenance": Rule(verb=Verb.READ),
+    "kokuban.v1.TrustService.PurgeSource": Rule(roles=_OPERATOR),
+    "kokuban.v1.TrustService.EraseSubject": Rule(roles=_OPERATOR),
+    "kokuban.v1.TrustService.GetRemoval": Rule(roles=_OPERATOR),
+    "kokuban.v1.TrustService.ListRemovals": Rule(roles=_OPERATOR),
 }
 """A method without a row here does not start. The use cases keep to the rules; tests/wire/test_credentials.py holds every
 method of the API against its row."""

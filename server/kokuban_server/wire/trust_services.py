@@ -12,15 +12,18 @@ from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.screening import Verdict
 from kokuban_server.core.trust import UNDECLARED
-from kokuban_server.wire import decode, encode, quarantine
-from kokuban_server.wire.fields import parse_message
+from kokuban_server.wire import decode, encode, provenance, quarantine
+from kokuban_server.wire.fields import page_size, page_token, parse_message
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
 if TYPE_CHECKING:
     from kokuban_server.app.endorsements import Endorsements
+    from kokuban_server.app.provenance_trace import ProvenanceTrace
     from kokuban_server.app.quarantine_review import QuarantineReview
+    from kokuban_server.app.removals import KnownRemoval, Removals
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.screenings import Screenings
+    from kokuban_server.core.provenance import Selector
     from kokuban_server.core.redaction.masking import Place
     from kokuban_server.wire.redacting import Redactor
 
@@ -39,11 +42,15 @@ class TrustService:
         screenings: Screenings,
         endorsements: Endorsements,
         review: QuarantineReview,
+        provenance_trace: ProvenanceTrace,
+        removals: Removals,
         redactor: Redactor,
         request_ids: RequestIds,
         epoch: str,
     ) -> None:
         self._review = review
+        self._trace = provenance_trace
+        self._removals = removals
         self._redactor = redactor
         self._screenings = screenings
         self._endorsements = endorsements
@@ -59,6 +66,11 @@ class TrustService:
             "ReviewQuarantine": UnaryMethod(self.review_quarantine, writes=True),
             "ScreenText": UnaryMethod(self.screen_text),
             "RedactText": UnaryMethod(self.redact_text),
+            "TraceProvenance": UnaryMethod(self.trace_provenance),
+            "PurgeSource": UnaryMethod(self.purge_source, writes=True),
+            "EraseSubject": UnaryMethod(self.erase_subject, writes=True),
+            "GetRemoval": UnaryMethod(self.get_removal),
+            "ListRemovals": UnaryMethod(self.list_removals),
         }
 
     async def endorse(self, raw: bytes, call: Call) -> bytes:
@@ -134,6 +146,87 @@ class TrustService:
             incomplete=not redaction.is_whole,
             rule_set=redaction.version,
             token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
+    async def trace_provenance(self, raw: bytes, call: Call) -> bytes:
+        """Say what a state was made of, or what was made of it."""
+        message = parse_message(pb.TraceProvenanceRequest, raw)
+        request = provenance.trace_request(message)
+        found = await self._trace.trace(call.principal, request, call.deadline)
+        return pb.TraceProvenanceResponse(
+            states=provenance.trace(found, self._epoch),
+            truncated=found.truncated,
+            token=encode_token(self._epoch, found.revision),
+        ).SerializeToString()
+
+    async def purge_source(self, raw: bytes, call: Call) -> bytes:
+        """Say what a purge would remove, or begin it."""
+        message = parse_message(pb.PurgeSourceRequest, raw)
+        board, kind = parse_board(message.board), message.WhichOneof("what")
+        # A source is found by the mask under which it was written.
+        await self._redactor.mask(call.principal, message, board, (), call.deadline)
+        plan = None
+        if kind == "selector":
+            known, plan = await self._plan(message, board, provenance.selector(message.selector), call)
+        elif kind == "plan":
+            plan_id = provenance.removal_id(message.plan, "plan")
+            known = await self._removals.begin(call.principal, board, plan_id, call.deadline, is_erasure=False)
+        else:
+            raise InvalidRequest("FIELD_REQUIRED", "what", "a selector or a plan")
+        return pb.PurgeSourceResponse(
+            removal=provenance.removal(known, self._epoch), plan=plan, token=encode_token(self._epoch, known.revision)
+        ).SerializeToString()
+
+    async def erase_subject(self, raw: bytes, call: Call) -> bytes:
+        """Say what the erasure of a person would remove, or begin it."""
+        message = parse_message(pb.EraseSubjectRequest, raw)
+        board, kind = parse_board(message.board), message.WhichOneof("what")
+        await self._redactor.mask(call.principal, message, board, (), call.deadline)
+        plan = None
+        if kind == "user":
+            known, plan = await self._plan(message, board, provenance.user(message.user), call)
+        elif kind == "plan":
+            plan_id = provenance.removal_id(message.plan, "plan")
+            known = await self._removals.begin(call.principal, board, plan_id, call.deadline, is_erasure=True)
+        else:
+            raise InvalidRequest("FIELD_REQUIRED", "what", "a user or a plan")
+        return pb.EraseSubjectResponse(
+            removal=provenance.removal(known, self._epoch), plan=plan, token=encode_token(self._epoch, known.revision)
+        ).SerializeToString()
+
+    async def _plan(
+        self, message: pb.PurgeSourceRequest | pb.EraseSubjectRequest, board: str, selector: Selector, call: Call
+    ) -> tuple[KnownRemoval, pb.RemovalPlan]:
+        known, plan = await self._removals.plan(
+            call.principal,
+            board,
+            selector,
+            provenance.reason(message.reason),
+            call.deadline,
+            allows_reingest=message.allows_reingest,
+        )
+        return known, provenance.plan(plan, self._epoch)
+
+    async def get_removal(self, raw: bytes, call: Call) -> bytes:
+        """Tell how far a removal has come."""
+        message = parse_message(pb.GetRemovalRequest, raw)
+        board, name = parse_board(message.board), provenance.removal_id(message.id, "id")
+        known = await self._removals.get(call.principal, board, name, call.deadline)
+        return pb.GetRemovalResponse(
+            removal=provenance.removal(known, self._epoch), token=encode_token(self._epoch, known.revision)
+        ).SerializeToString()
+
+    async def list_removals(self, raw: bytes, call: Call) -> bytes:
+        """List a board's removals."""
+        message = parse_message(pb.ListRemovalsRequest, raw)
+        size = page_size(message.page_size, limits.REMOVAL_PAGE_ENTRIES_MAX)
+        page = await self._removals.list_removals(
+            call.principal, parse_board(message.board), size, page_token(message.page_token), call.deadline
+        )
+        return pb.ListRemovalsResponse(
+            removals=[provenance.removal(known, self._epoch) for known in page.found],
+            next_page_token=page.next_page_token,
+            token=encode_token(self._epoch, page.revision),
         ).SerializeToString()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +36,18 @@ WEIGHTS_BYTES_MAX = 4 * 1024 * 1024
 @pytest.fixture(scope="module")
 def classifier() -> Classifier:
     return Classifier()
+
+
+def test_what_runs_the_encoder_tells_nobody_of_it(tmp_path: Path) -> None:
+    """Else it keeps who it is, and when it began, in folders of the user's: to send both to its maker."""
+    program = "from kokuban_server.adapters.screening.encoder import Encoder; Encoder().encode('hello')"
+    places = {"TMPDIR": "temporary", "HOME": "home", "XDG_CACHE_HOME": "cache"}
+    for name in places.values():
+        (tmp_path / name).mkdir()
+    chosen = {variable: str(tmp_path / name) for variable, name in places.items()}
+    told_not_to = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", program], env={**told_not_to, **chosen}, timeout=60, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.fixture

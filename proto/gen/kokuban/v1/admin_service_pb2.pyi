@@ -256,7 +256,7 @@ class PurgeReceipt(_message.Message):
     entries: _builtins.int
     """entries counts the records of entries, those of deleted ones among them."""
     revisions: _builtins.int
-    """revisions counts the records of entries' histories."""
+    """revisions counts the records of entries' histories, of what their states were made of, and of purges and erasures."""
     locks: _builtins.int
     """locks counts the records of sessions, locks and waits."""
     conflicts: _builtins.int

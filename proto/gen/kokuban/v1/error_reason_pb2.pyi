@@ -358,6 +358,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. A text of the request is encoded deeper, or in more ways, than is looked at, so it may hold secrets.
     Nothing was written. Metadata: field. Example: `field` = `mutations[0].put.value.text`.
     """
+    ERROR_REASON_SOURCE_PURGED: _ErrorReason.ValueType  # 86
+    """FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+    Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+    """
+    ERROR_REASON_READ_SCOPE_PURGED: _ErrorReason.ValueType  # 87
+    """FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+    session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+    """
+    ERROR_REASON_PURGES_FULL: _ErrorReason.ValueType  # 88
+    """RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -701,4 +711,14 @@ ERROR_REASON_CONTENT_UNSEARCHED: ErrorReason.ValueType  # 83
 """FAILED_PRECONDITION. A text of the request is encoded deeper, or in more ways, than is looked at, so it may hold secrets.
 Nothing was written. Metadata: field. Example: `field` = `mutations[0].put.value.text`.
 """
+ERROR_REASON_SOURCE_PURGED: ErrorReason.ValueType  # 86
+"""FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
+Metadata: field, removal. Example: `field` = `mutations[0].put.provenance.source`.
+"""
+ERROR_REASON_READ_SCOPE_PURGED: ErrorReason.ValueType  # 87
+"""FAILED_PRECONDITION. The session was given something that has been purged since, so what it writes may hold it. Open another
+session, and begin anew there. Metadata: session_id. Example: `session_id` = `01JH…`.
+"""
+ERROR_REASON_PURGES_FULL: ErrorReason.ValueType  # 88
+"""RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -132,6 +132,158 @@ FINDING_SEVERITY_GRAVE: FindingSeverity.ValueType  # 3
 """It is an order that was hidden or encoded, several signs of one side by side, or very like one as a whole: `QUARANTINE`."""
 Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
 
+class _ProvenanceDirection:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProvenanceDirectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProvenanceDirection.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVENANCE_DIRECTION_UNSPECIFIED: _ProvenanceDirection.ValueType  # 0
+    """Never sent."""
+    PROVENANCE_DIRECTION_ANCESTORS: _ProvenanceDirection.ValueType  # 1
+    """What it was made of."""
+    PROVENANCE_DIRECTION_DESCENDANTS: _ProvenanceDirection.ValueType  # 2
+    """What was made of it."""
+
+class ProvenanceDirection(_ProvenanceDirection, metaclass=_ProvenanceDirectionEnumTypeWrapper):
+    """ProvenanceDirection is which way is walked."""
+
+PROVENANCE_DIRECTION_UNSPECIFIED: ProvenanceDirection.ValueType  # 0
+"""Never sent."""
+PROVENANCE_DIRECTION_ANCESTORS: ProvenanceDirection.ValueType  # 1
+"""What it was made of."""
+PROVENANCE_DIRECTION_DESCENDANTS: ProvenanceDirection.ValueType  # 2
+"""What was made of it."""
+Global___ProvenanceDirection: _TypeAlias = ProvenanceDirection  # noqa: Y015
+
+class _ProvenanceLink:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProvenanceLinkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProvenanceLink.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVENANCE_LINK_UNSPECIFIED: _ProvenanceLink.ValueType  # 0
+    """Never sent."""
+    PROVENANCE_LINK_DECLARED: _ProvenanceLink.ValueType  # 1
+    """Its writer said so, in `derived_from`."""
+    PROVENANCE_LINK_READ_SCOPE: _ProvenanceLink.ValueType  # 2
+    """The session that wrote it had been given the other."""
+    PROVENANCE_LINK_EXTENDS: _ProvenanceLink.ValueType  # 3
+    """It changed the other without replacing all of it, or endorsed it."""
+    PROVENANCE_LINK_ASKED: _ProvenanceLink.ValueType  # 4
+    """It is the state that was asked about."""
+
+class ProvenanceLink(_ProvenanceLink, metaclass=_ProvenanceLinkEnumTypeWrapper):
+    """ProvenanceLink is how a state came of another."""
+
+PROVENANCE_LINK_UNSPECIFIED: ProvenanceLink.ValueType  # 0
+"""Never sent."""
+PROVENANCE_LINK_DECLARED: ProvenanceLink.ValueType  # 1
+"""Its writer said so, in `derived_from`."""
+PROVENANCE_LINK_READ_SCOPE: ProvenanceLink.ValueType  # 2
+"""The session that wrote it had been given the other."""
+PROVENANCE_LINK_EXTENDS: ProvenanceLink.ValueType  # 3
+"""It changed the other without replacing all of it, or endorsed it."""
+PROVENANCE_LINK_ASKED: ProvenanceLink.ValueType  # 4
+"""It is the state that was asked about."""
+Global___ProvenanceLink: _TypeAlias = ProvenanceLink  # noqa: Y015
+
+class _RemovalState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RemovalStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RemovalState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REMOVAL_STATE_UNSPECIFIED: _RemovalState.ValueType  # 0
+    """Never sent."""
+    REMOVAL_STATE_PLANNED: _RemovalState.ValueType  # 1
+    """Nothing was removed. It can be begun for 24 hours."""
+    REMOVAL_STATE_RUNNING: _RemovalState.ValueType  # 2
+    """It is being done."""
+    REMOVAL_STATE_DONE: _RemovalState.ValueType  # 3
+    """It is done, and was checked."""
+
+class RemovalState(_RemovalState, metaclass=_RemovalStateEnumTypeWrapper):
+    """RemovalState is how far a removal has come."""
+
+REMOVAL_STATE_UNSPECIFIED: RemovalState.ValueType  # 0
+"""Never sent."""
+REMOVAL_STATE_PLANNED: RemovalState.ValueType  # 1
+"""Nothing was removed. It can be begun for 24 hours."""
+REMOVAL_STATE_RUNNING: RemovalState.ValueType  # 2
+"""It is being done."""
+REMOVAL_STATE_DONE: RemovalState.ValueType  # 3
+"""It is done, and was checked."""
+Global___RemovalState: _TypeAlias = RemovalState  # noqa: Y015
+
+class _ErasureStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ErasureStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErasureStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ERASURE_STATUS_UNSPECIFIED: _ErasureStatus.ValueType  # 0
+    """Never sent."""
+    ERASURE_STATUS_ERASED: _ErasureStatus.ValueType  # 1
+    """It was looked for again, and nothing is left."""
+    ERASURE_STATUS_KEPT: _ErasureStatus.ValueType  # 2
+    """It stays, for the reason given."""
+    ERASURE_STATUS_PENDING_COMPACTION: _ErasureStatus.ValueType  # 3
+    """It cannot be read any more, and its bytes go when the store's history is compacted up to `revision`."""
+    ERASURE_STATUS_UNSUPPORTED: _ErasureStatus.ValueType  # 4
+    """It cannot be removed there."""
+
+class ErasureStatus(_ErasureStatus, metaclass=_ErasureStatusEnumTypeWrapper):
+    """ErasureStatus is what became of what one store held."""
+
+ERASURE_STATUS_UNSPECIFIED: ErasureStatus.ValueType  # 0
+"""Never sent."""
+ERASURE_STATUS_ERASED: ErasureStatus.ValueType  # 1
+"""It was looked for again, and nothing is left."""
+ERASURE_STATUS_KEPT: ErasureStatus.ValueType  # 2
+"""It stays, for the reason given."""
+ERASURE_STATUS_PENDING_COMPACTION: ErasureStatus.ValueType  # 3
+"""It cannot be read any more, and its bytes go when the store's history is compacted up to `revision`."""
+ERASURE_STATUS_UNSUPPORTED: ErasureStatus.ValueType  # 4
+"""It cannot be removed there."""
+Global___ErasureStatus: _TypeAlias = ErasureStatus  # noqa: Y015
+
+class _RemovalFate:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RemovalFateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RemovalFate.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REMOVAL_FATE_UNSPECIFIED: _RemovalFate.ValueType  # 0
+    """Never sent."""
+    REMOVAL_FATE_REMOVED: _RemovalFate.ValueType  # 1
+    """It is removed; if it is the entry's present state, the entry is deleted."""
+    REMOVAL_FATE_ATTESTED: _RemovalFate.ValueType  # 2
+    """The same value and metadata stand in another state of the entry, which came of another source: the entry keeps them, on that
+    state's word.
+    """
+    REMOVAL_FATE_UNDECIDED: _RemovalFate.ValueType  # 3
+    """It is not removed, and it cannot be said whether it should be: it keeps parts of states that are not kept any more, and who
+    wrote those is not known.
+    """
+
+class RemovalFate(_RemovalFate, metaclass=_RemovalFateEnumTypeWrapper):
+    """RemovalFate is what becomes of a state."""
+
+REMOVAL_FATE_UNSPECIFIED: RemovalFate.ValueType  # 0
+"""Never sent."""
+REMOVAL_FATE_REMOVED: RemovalFate.ValueType  # 1
+"""It is removed; if it is the entry's present state, the entry is deleted."""
+REMOVAL_FATE_ATTESTED: RemovalFate.ValueType  # 2
+"""The same value and metadata stand in another state of the entry, which came of another source: the entry keeps them, on that
+state's word.
+"""
+REMOVAL_FATE_UNDECIDED: RemovalFate.ValueType  # 3
+"""It is not removed, and it cannot be said whether it should be: it keeps parts of states that are not kept any more, and who
+wrote those is not known.
+"""
+Global___RemovalFate: _TypeAlias = RemovalFate  # noqa: Y015
+
 @_typing.final
 class EndorseRequest(_message.Message):
     """EndorseRequest asks for more trust in an entry."""
@@ -752,3 +904,673 @@ class RedactTextResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RedactTextResponse: _TypeAlias = RedactTextResponse  # noqa: Y015
+
+@_typing.final
+class TraceProvenanceRequest(_message.Message):
+    """TraceProvenanceRequest asks where a state comes from, or what became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    DIRECTION_FIELD_NUMBER: _builtins.int
+    MAX_DEPTH_FIELD_NUMBER: _builtins.int
+    MAX_STATES_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    direction: Global___ProvenanceDirection.ValueType
+    """direction is which way to walk. Required."""
+    max_depth: _builtins.int
+    """max_depth is how many steps to walk, up to 32. 0 means 32."""
+    max_states: _builtins.int
+    """max_states is how many states to give, up to 1,000. 0 means 100."""
+    @_builtins.property
+    def key(self) -> _entry_pb2.EntryKey:
+        """key is the entry. Required."""
+
+    @_builtins.property
+    def at(self) -> _entry_pb2.Revision:
+        """at is the state. Not set: its present one. `NOT_FOUND` if it is not kept."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        key: _entry_pb2.EntryKey | None = ...,
+        at: _entry_pb2.Revision | None = ...,
+        direction: Global___ProvenanceDirection.ValueType = ...,
+        max_depth: _builtins.int = ...,
+        max_states: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "board", b"board", "direction", b"direction", "key", b"key", "max_depth", b"max_depth", "max_states", b"max_states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceProvenanceRequest: _TypeAlias = TraceProvenanceRequest  # noqa: Y015
+
+@_typing.final
+class ProvenanceState(_message.Message):
+    """ProvenanceState is a state of an entry that was met on the way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
+    link: Global___ProvenanceLink.ValueType
+    """link is how it is tied to the state that it was met from."""
+    depth: _builtins.int
+    """depth is how many steps away from the first it is."""
+    trust: _trust_pb2.TrustLevel.ValueType
+    """trust is its level. Unspecified where it is not kept any more."""
+    agent: _builtins.str
+    """agent is who wrote it, or empty where that is not known any more."""
+    kept: _builtins.bool
+    """kept is whether the state is still there, present or in the history."""
+    present: _builtins.bool
+    """present is whether it is the entry's present state."""
+    @_builtins.property
+    def key(self) -> _entry_pb2.EntryKey:
+        """key is the entry."""
+
+    @_builtins.property
+    def revision(self) -> _entry_pb2.Revision:
+        """revision is the state. Not set where that is not known any more: it was removed from the history before what knew it."""
+
+    @_builtins.property
+    def source(self) -> _trust_pb2.DeclaredSource:
+        """source is what its writer declared."""
+
+    def __init__(
+        self,
+        *,
+        key: _entry_pb2.EntryKey | None = ...,
+        revision: _entry_pb2.Revision | None = ...,
+        link: Global___ProvenanceLink.ValueType = ...,
+        depth: _builtins.int = ...,
+        trust: _trust_pb2.TrustLevel.ValueType = ...,
+        source: _trust_pb2.DeclaredSource | None = ...,
+        agent: _builtins.str = ...,
+        kept: _builtins.bool = ...,
+        present: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "revision", b"revision", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "depth", b"depth", "from", b"from", "kept", b"kept", "key", b"key", "link", b"link", "present", b"present", "revision", b"revision", "source", b"source", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProvenanceState: _TypeAlias = ProvenanceState  # noqa: Y015
+
+@_typing.final
+class TraceProvenanceResponse(_message.Message):
+    """TraceProvenanceResponse is what was met."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """truncated is whether there is more, further away or beyond `max_states`."""
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProvenanceState]:
+        """states are those states, nearest first. The first is the one that was asked about."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___ProvenanceState] | None = ...,
+        truncated: _builtins.bool = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states", "token", b"token", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceProvenanceResponse: _TypeAlias = TraceProvenanceResponse  # noqa: Y015
+
+@_typing.final
+class SourceSelector(_message.Message):
+    """SourceSelector says which states come from a source. All that is set must hold; something must be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    URI_PATTERN_FIELD_NUMBER: _builtins.int
+    CONTENT_SHA256_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    FROM_TIME_FIELD_NUMBER: _builtins.int
+    BEFORE_TIME_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """uri is the URI that was declared, exactly."""
+    uri_pattern: _builtins.str
+    """uri_pattern is a pattern of such URIs: `*` stands for any run of characters, up to 8 times."""
+    content_sha256: _builtins.str
+    """content_sha256 is the digest that was declared, 64 lower-case hexadecimal digits."""
+    agent: _builtins.str
+    """agent is who wrote it."""
+    session: _builtins.str
+    """session is the session that was named when it was written."""
+    @_builtins.property
+    def from_time(self) -> _timestamp_pb2.Timestamp:
+        """from_time is the earliest time at which it was written."""
+
+    @_builtins.property
+    def before_time(self) -> _timestamp_pb2.Timestamp:
+        """before_time is the time before which it was written."""
+
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        uri_pattern: _builtins.str = ...,
+        content_sha256: _builtins.str = ...,
+        agent: _builtins.str = ...,
+        session: _builtins.str = ...,
+        from_time: _timestamp_pb2.Timestamp | None = ...,
+        before_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before_time", b"before_time", "from_time", b"from_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "before_time", b"before_time", "content_sha256", b"content_sha256", "from_time", b"from_time", "session", b"session", "uri", b"uri", "uri_pattern", b"uri_pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceSelector: _TypeAlias = SourceSelector  # noqa: Y015
+
+@_typing.final
+class StoreReceipt(_message.Message):
+    """StoreReceipt is what became of what one store held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    store: _builtins.str
+    """store is what is spoken of: `entries`, `history`, `quarantine`, `read_scopes`, `conflicts`, `provenance`, `store_history`,
+    `locks`, `regions_beyond_the_board`, `other_boards`.
+    """
+    status: Global___ErasureStatus.ValueType
+    """status is what became of it."""
+    count: _builtins.int
+    """count is how many records."""
+    note: _builtins.str
+    """note says why, in words."""
+    @_builtins.property
+    def revision(self) -> _entry_pb2.Revision:
+        """revision is what `PENDING_COMPACTION` waits for."""
+
+    def __init__(
+        self,
+        *,
+        store: _builtins.str = ...,
+        status: Global___ErasureStatus.ValueType = ...,
+        count: _builtins.int = ...,
+        revision: _entry_pb2.Revision | None = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "note", b"note", "revision", b"revision", "status", b"status", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreReceipt: _TypeAlias = StoreReceipt  # noqa: Y015
+
+@_typing.final
+class Removal(_message.Message):
+    """Removal is a purge or an erasure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOWS_REINGEST_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    STARTED_BY_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id names it, and is the `plan` to begin it by."""
+    state: Global___RemovalState.ValueType
+    """state is how far it has come."""
+    user: _builtins.str
+    """user is whom an erasure is of. Empty when it is done."""
+    reason: _builtins.str
+    """reason is why, in its author's words."""
+    allows_reingest: _builtins.bool
+    """allows_reingest is whether what comes from the source may be written again."""
+    author: _builtins.str
+    """author is who planned it."""
+    started_by: _builtins.str
+    """started_by is who began it."""
+    @_builtins.property
+    def selector(self) -> Global___SourceSelector:
+        """selector is what is purged, if it is a purge."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """create_time is when it was planned."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """start_time is when it began."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """end_time is when it was done."""
+
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreReceipt]:
+        """receipts say what became of it, store by store, when it is done."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        state: Global___RemovalState.ValueType = ...,
+        selector: Global___SourceSelector | None = ...,
+        user: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        allows_reingest: _builtins.bool = ...,
+        author: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        started_by: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        receipts: _abc.Iterable[Global___StoreReceipt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "selector", b"selector", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows_reingest", b"allows_reingest", "author", b"author", "create_time", b"create_time", "end_time", b"end_time", "id", b"id", "reason", b"reason", "receipts", b"receipts", "selector", b"selector", "start_time", b"start_time", "started_by", b"started_by", "state", b"state", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Removal: _TypeAlias = Removal  # noqa: Y015
+
+@_typing.final
+class RemovalFinding(_message.Message):
+    """RemovalFinding is what would become of one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    FATE_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
+    fate: Global___RemovalFate.ValueType
+    """fate is what becomes of it."""
+    present: _builtins.bool
+    """present is whether it is the entry's present state."""
+    @_builtins.property
+    def key(self) -> _entry_pb2.EntryKey:
+        """key is the entry."""
+
+    @_builtins.property
+    def revision(self) -> _entry_pb2.Revision:
+        """revision is the state."""
+
+    def __init__(
+        self,
+        *,
+        key: _entry_pb2.EntryKey | None = ...,
+        revision: _entry_pb2.Revision | None = ...,
+        fate: Global___RemovalFate.ValueType = ...,
+        present: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fate", b"fate", "key", b"key", "present", b"present", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemovalFinding: _TypeAlias = RemovalFinding  # noqa: Y015
+
+@_typing.final
+class RemovalPlan(_message.Message):
+    """RemovalPlan is what would be removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    REMOVED_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_COUNT_FIELD_NUMBER: _builtins.int
+    ATTESTED_COUNT_FIELD_NUMBER: _builtins.int
+    UNDECIDED_COUNT_FIELD_NUMBER: _builtins.int
+    QUARANTINED_COUNT_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    OTHER_BOARDS_FIELD_NUMBER: _builtins.int
+    removed_count: _builtins.int
+    """removed_count is how many states would be removed, in whatever region."""
+    deleted_count: _builtins.int
+    """deleted_count is how many entries would be deleted."""
+    attested_count: _builtins.int
+    """attested_count is how many entries would keep their value."""
+    undecided_count: _builtins.int
+    """undecided_count is of how many states it cannot be said."""
+    quarantined_count: _builtins.int
+    """quarantined_count is how many commits in quarantine would be removed."""
+    session_count: _builtins.int
+    """session_count is how many sessions could not write any more under what they were given."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovalFinding]:
+        """findings are states in regions that the caller may read, at most 1,000."""
+
+    @_builtins.property
+    def other_boards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """other_boards are boards of the tenant, among those that the caller may enter, on which there is something derived from it. A
+        purge there removes that.
+        """
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___RemovalFinding] | None = ...,
+        removed_count: _builtins.int = ...,
+        deleted_count: _builtins.int = ...,
+        attested_count: _builtins.int = ...,
+        undecided_count: _builtins.int = ...,
+        quarantined_count: _builtins.int = ...,
+        session_count: _builtins.int = ...,
+        other_boards: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attested_count", b"attested_count", "deleted_count", b"deleted_count", "findings", b"findings", "other_boards", b"other_boards", "quarantined_count", b"quarantined_count", "removed_count", b"removed_count", "session_count", b"session_count", "undecided_count", b"undecided_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemovalPlan: _TypeAlias = RemovalPlan  # noqa: Y015
+
+@_typing.final
+class PurgeSourceRequest(_message.Message):
+    """PurgeSourceRequest asks what a purge would remove, or begins one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOWS_REINGEST_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    plan: _builtins.str
+    """plan begins what was planned; `NOT_FOUND` if there is no such plan, or not any more. The same again changes nothing."""
+    reason: _builtins.str
+    """reason says why, to those who answer for it. Required with `selector`. Up to 1024 bytes."""
+    allows_reingest: _builtins.bool
+    """allows_reingest lets what comes from the source be written again. Counts with `selector`. Else a board remembers up to 256 sources
+    that it refuses: `PURGES_FULL`. What has none of `uri`, `uri_pattern` and `content_sha256`, or is bound to a session or a
+    time, is never refused.
+    """
+    @_builtins.property
+    def selector(self) -> Global___SourceSelector:
+        """selector asks what would be removed."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        selector: Global___SourceSelector | None = ...,
+        plan: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        allows_reingest: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "selector", b"selector", "what", b"what"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows_reingest", b"allows_reingest", "board", b"board", "plan", b"plan", "reason", b"reason", "selector", b"selector", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["selector", "plan"]  # noqa: Y015
+    _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
+
+Global___PurgeSourceRequest: _TypeAlias = PurgeSourceRequest  # noqa: Y015
+
+@_typing.final
+class PurgeSourceResponse(_message.Message):
+    """PurgeSourceResponse is the purge."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVAL_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as this"."""
+    @_builtins.property
+    def removal(self) -> Global___Removal:
+        """removal is the purge."""
+
+    @_builtins.property
+    def plan(self) -> Global___RemovalPlan:
+        """plan is what it would remove, if it was asked with a selector."""
+
+    def __init__(
+        self,
+        *,
+        removal: Global___Removal | None = ...,
+        plan: Global___RemovalPlan | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "removal", b"removal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "removal", b"removal", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeSourceResponse: _TypeAlias = PurgeSourceResponse  # noqa: Y015
+
+@_typing.final
+class EraseSubjectRequest(_message.Message):
+    """EraseSubjectRequest asks what an erasure would remove, or begins one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOWS_REINGEST_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    user: _builtins.str
+    """user asks what would be removed of a user, by the id that the region `user:ID` has."""
+    plan: _builtins.str
+    """plan begins what was planned, as in `PurgeSourceRequest`."""
+    reason: _builtins.str
+    """reason says why, to those who answer for it. Required with `user`. Up to 1024 bytes. It should not name the person."""
+    allows_reingest: _builtins.bool
+    """allows_reingest lets what comes from the user, and into the user's region, be written again. Counts with `user`."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        user: _builtins.str = ...,
+        plan: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        allows_reingest: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "user", b"user", "what", b"what"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows_reingest", b"allows_reingest", "board", b"board", "plan", b"plan", "reason", b"reason", "user", b"user", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["user", "plan"]  # noqa: Y015
+    _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
+
+Global___EraseSubjectRequest: _TypeAlias = EraseSubjectRequest  # noqa: Y015
+
+@_typing.final
+class EraseSubjectResponse(_message.Message):
+    """EraseSubjectResponse is the erasure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVAL_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as this"."""
+    @_builtins.property
+    def removal(self) -> Global___Removal:
+        """removal is the erasure."""
+
+    @_builtins.property
+    def plan(self) -> Global___RemovalPlan:
+        """plan is what it would remove, if it was asked with a user."""
+
+    def __init__(
+        self,
+        *,
+        removal: Global___Removal | None = ...,
+        plan: Global___RemovalPlan | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "removal", b"removal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "removal", b"removal", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseSubjectResponse: _TypeAlias = EraseSubjectResponse  # noqa: Y015
+
+@_typing.final
+class GetRemovalRequest(_message.Message):
+    """GetRemovalRequest asks for a purge or an erasure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    id: _builtins.str
+    """id is the removal's. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRemovalRequest: _TypeAlias = GetRemovalRequest  # noqa: Y015
+
+@_typing.final
+class GetRemovalResponse(_message.Message):
+    """GetRemovalResponse is it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVAL_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as this"."""
+    @_builtins.property
+    def removal(self) -> Global___Removal:
+        """removal is how far it has come."""
+
+    def __init__(
+        self,
+        *,
+        removal: Global___Removal | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["removal", b"removal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removal", b"removal", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRemovalResponse: _TypeAlias = GetRemovalResponse  # noqa: Y015
+
+@_typing.final
+class ListRemovalsRequest(_message.Message):
+    """ListRemovalsRequest asks for the removals of a board."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    page_size: _builtins.int
+    """page_size is the most in one page, up to 100. 0 means 100."""
+    page_token: _builtins.str
+    """page_token is `next_page_token` of the page before."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRemovalsRequest: _TypeAlias = ListRemovalsRequest  # noqa: Y015
+
+@_typing.final
+class ListRemovalsResponse(_message.Message):
+    """ListRemovalsResponse is one page of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """next_page_token asks for the next page. Empty at the end."""
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def removals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Removal]:
+        """removals are the purges and erasures, the newest first."""
+
+    def __init__(
+        self,
+        *,
+        removals: _abc.Iterable[Global___Removal] | None = ...,
+        next_page_token: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "removals", b"removals", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRemovalsResponse: _TypeAlias = ListRemovalsResponse  # noqa: Y015

@@ -60,6 +60,31 @@ class TrustServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
                 _registered_method=True)
+        self.TraceProvenance = channel.unary_unary(
+                '/kokuban.v1.TrustService/TraceProvenance',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceResponse.FromString,
+                _registered_method=True)
+        self.PurgeSource = channel.unary_unary(
+                '/kokuban.v1.TrustService/PurgeSource',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceResponse.FromString,
+                _registered_method=True)
+        self.EraseSubject = channel.unary_unary(
+                '/kokuban.v1.TrustService/EraseSubject',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectResponse.FromString,
+                _registered_method=True)
+        self.GetRemoval = channel.unary_unary(
+                '/kokuban.v1.TrustService/GetRemoval',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.GetRemovalRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.GetRemovalResponse.FromString,
+                _registered_method=True)
+        self.ListRemovals = channel.unary_unary(
+                '/kokuban.v1.TrustService/ListRemovals',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsResponse.FromString,
+                _registered_method=True)
 
 
 class TrustServiceServicer(object):
@@ -128,6 +153,56 @@ class TrustServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TraceProvenance(self, request, context):
+        """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
+        scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
+        without a word, with all that is known only through it. Any member may ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeSource(self, request, context):
+        """PurgeSource removes what came from a source, with everything that was derived from it. First it is asked with a `selector`:
+        nothing is removed then, and the answer says what would be, what stays because the same was written independently, and of
+        what it cannot be said. Asked again with that answer's `plan` it begins: from then on what comes from the source is
+        refused with `SOURCE_PURGED`, what sessions write that were given of it with `READ_SCOPE_PURGED`, and what there is is removed in
+        the background while others work, also what is still derived meanwhile. `GetRemoval` tells when it is done, with a receipt
+        that was checked. A server that has not heard of it yet may show what it has at hand for at most 10 seconds.
+
+        Removed are states: an entry whose present state goes is deleted, by the agent `kokuban`, whatever lock is held; those of its
+        earlier states that did not come of the source stay in its history. Reads of the past, and watches that are behind, show what
+        was removed, and what is not kept any more from before the removal, as withheld. For operators that are among the policy's
+        administrators (`NOT_ADMINISTRATOR`); what they may not read is removed and counted too, and never named. Audited.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EraseSubject(self, request, context):
+        """EraseSubject removes what is kept of a person, as `PurgeSource` does: everything in the region `user:ID`, what is declared to
+        come from that user, and everything that was derived from either. What names the person elsewhere is not looked for. When
+        it is done, nothing says the user's id but what the receipt names: what the store's history holds until it is compacted, and the
+        record that orders the locks of the region, if there were any.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRemoval(self, request, context):
+        """GetRemoval tells how far a purge or an erasure has come. For operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRemovals(self, request, context):
+        """ListRemovals lists the purges and erasures of a board, the newest first. For operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrustServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -155,6 +230,31 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.RedactText,
                     request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.SerializeToString,
+            ),
+            'TraceProvenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.TraceProvenance,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceResponse.SerializeToString,
+            ),
+            'PurgeSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeSource,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceResponse.SerializeToString,
+            ),
+            'EraseSubject': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseSubject,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectResponse.SerializeToString,
+            ),
+            'GetRemoval': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRemoval,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.GetRemovalRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.GetRemovalResponse.SerializeToString,
+            ),
+            'ListRemovals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRemovals,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -293,6 +393,141 @@ class TrustService(object):
             '/kokuban.v1.TrustService/RedactText',
             kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
             kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TraceProvenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/TraceProvenance',
+            kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/PurgeSource',
+            kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.PurgeSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseSubject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/EraseSubject',
+            kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.EraseSubjectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRemoval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/GetRemoval',
+            kokuban_dot_v1_dot_trust__service__pb2.GetRemovalRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.GetRemovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRemovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/ListRemovals',
+            kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.ListRemovalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -75,6 +75,34 @@ class TrustServiceStub:
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
     """
+    TraceProvenance: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.TraceProvenanceRequest, _trust_service_pb2.TraceProvenanceResponse]
+    """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
+    scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
+    without a word, with all that is known only through it. Any member may ask.
+    """
+    PurgeSource: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.PurgeSourceRequest, _trust_service_pb2.PurgeSourceResponse]
+    """PurgeSource removes what came from a source, with everything that was derived from it. First it is asked with a `selector`:
+    nothing is removed then, and the answer says what would be, what stays because the same was written independently, and of
+    what it cannot be said. Asked again with that answer's `plan` it begins: from then on what comes from the source is
+    refused with `SOURCE_PURGED`, what sessions write that were given of it with `READ_SCOPE_PURGED`, and what there is is removed in
+    the background while others work, also what is still derived meanwhile. `GetRemoval` tells when it is done, with a receipt
+    that was checked. A server that has not heard of it yet may show what it has at hand for at most 10 seconds.
+
+    Removed are states: an entry whose present state goes is deleted, by the agent `kokuban`, whatever lock is held; those of its
+    earlier states that did not come of the source stay in its history. Reads of the past, and watches that are behind, show what
+    was removed, and what is not kept any more from before the removal, as withheld. For operators that are among the policy's
+    administrators (`NOT_ADMINISTRATOR`); what they may not read is removed and counted too, and never named. Audited.
+    """
+    EraseSubject: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.EraseSubjectRequest, _trust_service_pb2.EraseSubjectResponse]
+    """EraseSubject removes what is kept of a person, as `PurgeSource` does: everything in the region `user:ID`, what is declared to
+    come from that user, and everything that was derived from either. What names the person elsewhere is not looked for. When
+    it is done, nothing says the user's id but what the receipt names: what the store's history holds until it is compacted, and the
+    record that orders the locks of the region, if there were any.
+    """
+    GetRemoval: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.GetRemovalRequest, _trust_service_pb2.GetRemovalResponse]
+    """GetRemoval tells how far a purge or an erasure has come. For operators."""
+    ListRemovals: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.ListRemovalsRequest, _trust_service_pb2.ListRemovalsResponse]
+    """ListRemovals lists the purges and erasures of a board, the newest first. For operators."""
 
 @_typing.type_check_only
 class TrustServiceAsyncStub(TrustServiceStub):
@@ -123,6 +151,34 @@ class TrustServiceAsyncStub(TrustServiceStub):
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
     """
+    TraceProvenance: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.TraceProvenanceRequest, _trust_service_pb2.TraceProvenanceResponse]  # type: ignore[assignment]
+    """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
+    scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
+    without a word, with all that is known only through it. Any member may ask.
+    """
+    PurgeSource: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.PurgeSourceRequest, _trust_service_pb2.PurgeSourceResponse]  # type: ignore[assignment]
+    """PurgeSource removes what came from a source, with everything that was derived from it. First it is asked with a `selector`:
+    nothing is removed then, and the answer says what would be, what stays because the same was written independently, and of
+    what it cannot be said. Asked again with that answer's `plan` it begins: from then on what comes from the source is
+    refused with `SOURCE_PURGED`, what sessions write that were given of it with `READ_SCOPE_PURGED`, and what there is is removed in
+    the background while others work, also what is still derived meanwhile. `GetRemoval` tells when it is done, with a receipt
+    that was checked. A server that has not heard of it yet may show what it has at hand for at most 10 seconds.
+
+    Removed are states: an entry whose present state goes is deleted, by the agent `kokuban`, whatever lock is held; those of its
+    earlier states that did not come of the source stay in its history. Reads of the past, and watches that are behind, show what
+    was removed, and what is not kept any more from before the removal, as withheld. For operators that are among the policy's
+    administrators (`NOT_ADMINISTRATOR`); what they may not read is removed and counted too, and never named. Audited.
+    """
+    EraseSubject: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.EraseSubjectRequest, _trust_service_pb2.EraseSubjectResponse]  # type: ignore[assignment]
+    """EraseSubject removes what is kept of a person, as `PurgeSource` does: everything in the region `user:ID`, what is declared to
+    come from that user, and everything that was derived from either. What names the person elsewhere is not looked for. When
+    it is done, nothing says the user's id but what the receipt names: what the store's history holds until it is compacted, and the
+    record that orders the locks of the region, if there were any.
+    """
+    GetRemoval: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.GetRemovalRequest, _trust_service_pb2.GetRemovalResponse]  # type: ignore[assignment]
+    """GetRemoval tells how far a purge or an erasure has come. For operators."""
+    ListRemovals: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.ListRemovalsRequest, _trust_service_pb2.ListRemovalsResponse]  # type: ignore[assignment]
+    """ListRemovals lists the purges and erasures of a board, the newest first. For operators."""
 
 class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
     """TrustService raises trust, looks at texts that come from where nobody vouches for them, and reviews what was held back."""
@@ -198,5 +254,63 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The text waits in one queue with those of `ScreenText`, under the same limits.
         """
+
+    @_abc_1.abstractmethod
+    def TraceProvenance(
+        self,
+        request: _trust_service_pb2.TraceProvenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.TraceProvenanceResponse, _abc.Awaitable[_trust_service_pb2.TraceProvenanceResponse]]:
+        """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
+        scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
+        without a word, with all that is known only through it. Any member may ask.
+        """
+
+    @_abc_1.abstractmethod
+    def PurgeSource(
+        self,
+        request: _trust_service_pb2.PurgeSourceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.PurgeSourceResponse, _abc.Awaitable[_trust_service_pb2.PurgeSourceResponse]]:
+        """PurgeSource removes what came from a source, with everything that was derived from it. First it is asked with a `selector`:
+        nothing is removed then, and the answer says what would be, what stays because the same was written independently, and of
+        what it cannot be said. Asked again with that answer's `plan` it begins: from then on what comes from the source is
+        refused with `SOURCE_PURGED`, what sessions write that were given of it with `READ_SCOPE_PURGED`, and what there is is removed in
+        the background while others work, also what is still derived meanwhile. `GetRemoval` tells when it is done, with a receipt
+        that was checked. A server that has not heard of it yet may show what it has at hand for at most 10 seconds.
+
+        Removed are states: an entry whose present state goes is deleted, by the agent `kokuban`, whatever lock is held; those of its
+        earlier states that did not come of the source stay in its history. Reads of the past, and watches that are behind, show what
+        was removed, and what is not kept any more from before the removal, as withheld. For operators that are among the policy's
+        administrators (`NOT_ADMINISTRATOR`); what they may not read is removed and counted too, and never named. Audited.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseSubject(
+        self,
+        request: _trust_service_pb2.EraseSubjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.EraseSubjectResponse, _abc.Awaitable[_trust_service_pb2.EraseSubjectResponse]]:
+        """EraseSubject removes what is kept of a person, as `PurgeSource` does: everything in the region `user:ID`, what is declared to
+        come from that user, and everything that was derived from either. What names the person elsewhere is not looked for. When
+        it is done, nothing says the user's id but what the receipt names: what the store's history holds until it is compacted, and the
+        record that orders the locks of the region, if there were any.
+        """
+
+    @_abc_1.abstractmethod
+    def GetRemoval(
+        self,
+        request: _trust_service_pb2.GetRemovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.GetRemovalResponse, _abc.Awaitable[_trust_service_pb2.GetRemovalResponse]]:
+        """GetRemoval tells how far a purge or an erasure has come. For operators."""
+
+    @_abc_1.abstractmethod
+    def ListRemovals(
+        self,
+        request: _trust_service_pb2.ListRemovalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.ListRemovalsResponse, _abc.Awaitable[_trust_service_pb2.ListRemovalsResponse]]:
+        """ListRemovals lists the purges and erasures of a board, the newest first. For operators."""
 
 def add_TrustServiceServicer_to_server(servicer: TrustServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

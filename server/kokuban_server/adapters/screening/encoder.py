@@ -7,14 +7,19 @@ others are refused.
 from __future__ import annotations
 
 import hashlib
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+# As it is shipped it sends to its maker how it is used, and leaves a file behind for that. It looks for this when it is loaded.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import onnxruntime
 
 Vector = NDArray[np.float32]
 

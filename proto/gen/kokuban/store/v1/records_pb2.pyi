@@ -61,6 +61,7 @@ class ActRecord(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     UNCONDITIONAL_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """agent is the agent's id."""
     request_id: _builtins.str
@@ -73,6 +74,8 @@ class ActRecord(_message.Message):
     """unconditional is true for a write without a belief."""
     retry_of: _builtins.str
     """retry_of is the request id of the lost attempt that this one replaces."""
+    session: _builtins.str
+    """session is the session that was named, or empty."""
     def __init__(
         self,
         *,
@@ -82,10 +85,11 @@ class ActRecord(_message.Message):
         traceparent: _builtins.str = ...,
         unconditional: _builtins.bool = ...,
         retry_of: _builtins.str = ...,
+        session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of", "traceparent", b"traceparent", "unconditional", b"unconditional"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "reason", b"reason", "request_id", b"request_id", "retry_of", b"retry_of", "session", b"session", "traceparent", b"traceparent", "unconditional", b"unconditional"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -139,6 +143,7 @@ class ParentRecord(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    EXTENDS_FROM_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     """region is the entry's region."""
     path: _builtins.str
@@ -147,6 +152,8 @@ class ParentRecord(_message.Message):
     """revision is the state's."""
     sequence: _builtins.int
     """sequence is the state's."""
+    extends_from: _builtins.int
+    """extends_from is the sequence of the oldest state of which that state may hold a part, or 0."""
     def __init__(
         self,
         *,
@@ -154,10 +161,11 @@ class ParentRecord(_message.Message):
         path: _builtins.str = ...,
         revision: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        extends_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "region", b"region", "revision", b"revision", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extends_from", b"extends_from", "path", b"path", "region", b"region", "revision", b"revision", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,6 +185,7 @@ class LabelRecord(_message.Message):
     ENDORSED_BY_FIELD_NUMBER: _builtins.int
     SCREENED_BY_FIELD_NUMBER: _builtins.int
     SUSPICIOUS_FIELD_NUMBER: _builtins.int
+    SCOPE_SIZE_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
     UNSEARCHED_FIELD_NUMBER: _builtins.int
     trust: _builtins.int
@@ -191,6 +200,8 @@ class LabelRecord(_message.Message):
     """screened_by names the rules by which it was screened."""
     suspicious: _builtins.bool
     """suspicious is true if something was found."""
+    scope_size: _builtins.int
+    """scope_size is how many states the read scope had been given by then."""
     unsearched: _builtins.bool
     """unsearched is true if it is encoded deeper than was looked at."""
     @_builtins.property
@@ -216,12 +227,13 @@ class LabelRecord(_message.Message):
         endorsed_by: _builtins.str = ...,
         screened_by: _builtins.str = ...,
         suspicious: _builtins.bool = ...,
+        scope_size: _builtins.int = ...,
         holds: _abc.Iterable[_builtins.int] | None = ...,
         unsearched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "holds", b"holds", "parents", b"parents", "read_scope", b"read_scope", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "trust", b"trust", "unsearched", b"unsearched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "holds", b"holds", "parents", b"parents", "read_scope", b"read_scope", "scope_size", b"scope_size", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "trust", b"trust", "unsearched", b"unsearched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,8 +275,11 @@ class ReadScopeRecord(_message.Message):
 
     AGENT_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    PURGED_BY_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """agent is whose scope it is."""
+    purged_by: _builtins.str
+    """purged_by is the removal of something that it was given, or empty."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScopeMemberRecord]:
         """members are the states, in the order in which they were given."""
@@ -274,14 +289,275 @@ class ReadScopeRecord(_message.Message):
         *,
         agent: _builtins.str = ...,
         members: _abc.Iterable[Global___ScopeMemberRecord] | None = ...,
+        purged_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "members", b"members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "members", b"members", "purged_by", b"purged_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadScopeRecord: _TypeAlias = ReadScopeRecord  # noqa: Y015
+
+@_typing.final
+class StateOriginRecord(_message.Message):
+    """StateOriginRecord is what one state was made of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """region is the entry's region."""
+    path: _builtins.str
+    """path is the entry's path."""
+    sequence: _builtins.int
+    """sequence is the state's."""
+    @_builtins.property
+    def label(self) -> Global___LabelRecord:
+        """label is the state's."""
+
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        path: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        label: Global___LabelRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "path", b"path", "region", b"region", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateOriginRecord: _TypeAlias = StateOriginRecord  # noqa: Y015
+
+@_typing.final
+class OriginRecord(_message.Message):
+    """OriginRecord is what the states of one commit were made of, of those that were made of something. It outlives them, as long as
+    anything may hold a part of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """agent is who wrote them."""
+    session: _builtins.str
+    """session is the session that was named, or empty."""
+    time_ms: _builtins.int
+    """time_ms is when they were written."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateOriginRecord]:
+        """states are the states."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        session: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        states: _abc.Iterable[Global___StateOriginRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "session", b"session", "states", b"states", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OriginRecord: _TypeAlias = OriginRecord  # noqa: Y015
+
+@_typing.final
+class SelectorRecord(_message.Message):
+    """SelectorRecord says which states come from a source, or which are a person's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URI_FIELD_NUMBER: _builtins.int
+    URI_PATTERN_FIELD_NUMBER: _builtins.int
+    CONTENT_SHA256_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    BEFORE_MS_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    uri: _builtins.str
+    """uri is the URI, exactly."""
+    uri_pattern: _builtins.str
+    """uri_pattern is a pattern of URIs."""
+    content_sha256: _builtins.bytes
+    """content_sha256 is the digest of what was fetched."""
+    agent: _builtins.str
+    """agent is the writer."""
+    session: _builtins.str
+    """session is the session that was named."""
+    from_ms: _builtins.int
+    """from_ms is the earliest time."""
+    before_ms: _builtins.int
+    """before_ms is the time before which, or 0."""
+    user: _builtins.str
+    """user is the person, until the erasure is done."""
+    def __init__(
+        self,
+        *,
+        uri: _builtins.str = ...,
+        uri_pattern: _builtins.str = ...,
+        content_sha256: _builtins.bytes = ...,
+        agent: _builtins.str = ...,
+        session: _builtins.str = ...,
+        from_ms: _builtins.int = ...,
+        before_ms: _builtins.int = ...,
+        user: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "before_ms", b"before_ms", "content_sha256", b"content_sha256", "from_ms", b"from_ms", "session", b"session", "uri", b"uri", "uri_pattern", b"uri_pattern", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectorRecord: _TypeAlias = SelectorRecord  # noqa: Y015
+
+@_typing.final
+class StoreReceiptRecord(_message.Message):
+    """StoreReceiptRecord is what became of what one store held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    store: _builtins.str
+    """store is what is spoken of."""
+    status: _builtins.int
+    """status is what became of it, as a number of the API."""
+    count: _builtins.int
+    """count is how many records."""
+    revision: _builtins.int
+    """revision is what a compaction is waited for."""
+    note: _builtins.str
+    """note says why."""
+    def __init__(
+        self,
+        *,
+        store: _builtins.str = ...,
+        status: _builtins.int = ...,
+        count: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "note", b"note", "revision", b"revision", "status", b"status", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreReceiptRecord: _TypeAlias = StoreReceiptRecord  # noqa: Y015
+
+@_typing.final
+class RemovalRecord(_message.Message):
+    """RemovalRecord is a purge of a source, or the erasure of a person, and how far it has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ALLOWS_REINGEST_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_MS_FIELD_NUMBER: _builtins.int
+    STARTED_BY_FIELD_NUMBER: _builtins.int
+    START_TIME_MS_FIELD_NUMBER: _builtins.int
+    END_TIME_MS_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    IS_ERASURE_FIELD_NUMBER: _builtins.int
+    state: _builtins.int
+    """state is how far, as a number of the API."""
+    reason: _builtins.str
+    """reason is why."""
+    allows_reingest: _builtins.bool
+    """allows_reingest is whether the same may come again."""
+    author: _builtins.str
+    """author is who planned it."""
+    create_time_ms: _builtins.int
+    """create_time_ms is when."""
+    started_by: _builtins.str
+    """started_by is who began it."""
+    start_time_ms: _builtins.int
+    """start_time_ms is when."""
+    end_time_ms: _builtins.int
+    """end_time_ms is when it was done."""
+    is_erasure: _builtins.bool
+    """is_erasure is whether it is of a person."""
+    @_builtins.property
+    def selector(self) -> Global___SelectorRecord:
+        """selector is what is removed."""
+
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreReceiptRecord]:
+        """receipts count what was removed so far, with the removal."""
+
+    def __init__(
+        self,
+        *,
+        state: _builtins.int = ...,
+        selector: Global___SelectorRecord | None = ...,
+        reason: _builtins.str = ...,
+        allows_reingest: _builtins.bool = ...,
+        author: _builtins.str = ...,
+        create_time_ms: _builtins.int = ...,
+        started_by: _builtins.str = ...,
+        start_time_ms: _builtins.int = ...,
+        end_time_ms: _builtins.int = ...,
+        receipts: _abc.Iterable[Global___StoreReceiptRecord] | None = ...,
+        is_erasure: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows_reingest", b"allows_reingest", "author", b"author", "create_time_ms", b"create_time_ms", "end_time_ms", b"end_time_ms", "is_erasure", b"is_erasure", "reason", b"reason", "receipts", b"receipts", "selector", b"selector", "start_time_ms", b"start_time_ms", "started_by", b"started_by", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemovalRecord: _TypeAlias = RemovalRecord  # noqa: Y015
+
+@_typing.final
+class BarRecord(_message.Message):
+    """BarRecord is what a board refuses since it was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVAL_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    PSEUDONYM_FIELD_NUMBER: _builtins.int
+    removal: _builtins.str
+    """removal is the removal's id."""
+    pseudonym: _builtins.bytes
+    """pseudonym is a keyed digest of the person's id, if it was one."""
+    @_builtins.property
+    def selector(self) -> Global___SelectorRecord:
+        """selector is the source, if it was one."""
+
+    def __init__(
+        self,
+        *,
+        removal: _builtins.str = ...,
+        selector: Global___SelectorRecord | None = ...,
+        pseudonym: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pseudonym", b"pseudonym", "removal", b"removal", "selector", b"selector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BarRecord: _TypeAlias = BarRecord  # noqa: Y015
 
 @_typing.final
 class EntryRecord(_message.Message):
@@ -857,7 +1133,7 @@ class PurgeRecord(_message.Message):
     entries: _builtins.int
     """entries counts the records of entries' present states that are removed."""
     revisions: _builtins.int
-    """revisions counts the records of entries' histories that are removed."""
+    """revisions counts the records of entries' histories, of what their states were made of, and of removals, that are removed."""
     locks: _builtins.int
     """locks counts the records of sessions, locks and waits that are removed."""
     conflicts: _builtins.int
@@ -893,6 +1169,8 @@ class BoardRecord(_message.Message):
     DELETED_BY_FIELD_NUMBER: _builtins.int
     DELETE_REASON_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    BARS_FIELD_NUMBER: _builtins.int
+    REMOVALS_FIELD_NUMBER: _builtins.int
     create_time_ms: _builtins.int
     """create_time_ms is when it was made."""
     creator: _builtins.str
@@ -903,6 +1181,8 @@ class BoardRecord(_message.Message):
     """deleted_by is who deleted it."""
     delete_reason: _builtins.str
     """delete_reason is why, in that agent's words."""
+    removals: _builtins.int
+    """removals counts the steps of removals at which every commit had to be judged anew; 0 while nothing was removed."""
     @_builtins.property
     def policy(self) -> Global___StoredPolicy:
         """policy is its policy, if it has one."""
@@ -910,6 +1190,10 @@ class BoardRecord(_message.Message):
     @_builtins.property
     def receipt(self) -> Global___PurgeReceipt:
         """receipt is set when nothing of a deleted board is left."""
+
+    @_builtins.property
+    def bars(self) -> _containers.RepeatedCompositeFieldContainer[Global___BarRecord]:
+        """bars are what it refuses since it was removed."""
 
     def __init__(
         self,
@@ -921,10 +1205,12 @@ class BoardRecord(_message.Message):
         deleted_by: _builtins.str = ...,
         delete_reason: _builtins.str = ...,
         receipt: Global___PurgeReceipt | None = ...,
+        bars: _abc.Iterable[Global___BarRecord] | None = ...,
+        removals: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_ms", b"create_time_ms", "creator", b"creator", "delete_reason", b"delete_reason", "delete_time_ms", b"delete_time_ms", "deleted_by", b"deleted_by", "policy", b"policy", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bars", b"bars", "create_time_ms", b"create_time_ms", "creator", b"creator", "delete_reason", b"delete_reason", "delete_time_ms", b"delete_time_ms", "deleted_by", b"deleted_by", "policy", b"policy", "receipt", b"receipt", "removals", b"removals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,51 @@
+"""Which states of the past may still be shown: what a removal took away stays in the store's history for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kokuban_server.app.deadlines import left_s
+from kokuban_server.core import keys, limits
+from kokuban_server.core.names import WITHOUT_ID
+from kokuban_server.ports.board_store import STRONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kokuban_server.app.access import OpenRegion
+    from kokuban_server.core.entry import EntryRecord
+    from kokuban_server.core.names import EntryKey
+    from kokuban_server.ports.board_store import BoardStore
+
+
+def has_removals(region: OpenRegion) -> bool:
+    """Say whether anything of a region may have been removed: of one beyond boards that is not known."""
+    return region.board.record.removals > 0 or region.region.kind in WITHOUT_ID
+
+
+class PastState(NamedTuple):
+    """A state that was read as it was at some time."""
+
+    region: OpenRegion
+    key: EntryKey
+    record: EntryRecord
+    revision: int
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a removal may have taken it away since."""
+        if self.record.value is None or not has_removals(self.region):
+            return False
+        return self.region.region.kind in WITHOUT_ID or self.revision < self.region.board.revision
+
+
+async def gone(store: BoardStore, states: Iterable[PastState], deadline: float) -> frozenset[tuple[EntryKey, int]]:
+    """Give those of the states, by key and revision, that are not kept any more though they may have been removed."""
+    doubtful = [state for state in states if state.is_doubtful]
+    missing = set()
+    for begin in range(0, len(doubtful), limits.BATCH_KEYS_MAX):
+        part = doubtful[begin : begin + limits.BATCH_KEYS_MAX]
+        named = [keys.history_record(keys.head(one.region.prefix, one.key.path), one.record.sequence) for one in part]
+        found = (await store.read(named, STRONG, left_s(deadline))).records
+        missing |= {(one.key, one.revision) for one, record in zip(part, found, strict=True) if record is None}
+    return frozenset(missing)
