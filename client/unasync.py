@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent / "kokuban_client"
-MODULES = ("_calls", "_watch", "_sessions", "_locks", "_audit", "_conflicts", "_removals", "_board")
+MODULES = ("_calls", "_watch", "_sessions", "_locks", "_audit", "_conflicts", "_removals", "_tasks", "_board")
 
 # In this order: longer forms first.
 WORDS = (

@@ -16,12 +16,14 @@ from kokuban_client._locks import ClaimHold, RequestedHold
 from kokuban_client._removals import Removals
 from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
+from kokuban_client._tasks import StepHold
 from kokuban_client._transaction import Changes
 from kokuban_client._watch import Watch
 from kokuban_client._wire import audit as audit_wire
 from kokuban_client._wire import conflicts as conflict_wire
 from kokuban_client._wire import locks as lock_wire
 from kokuban_client._wire import policies
+from kokuban_client._wire import tasks as task_wire
 from kokuban_client._wire import trust as trust_wire
 from kokuban_client._wire.labels import provenance
 from kokuban_client.errors import (
@@ -57,6 +59,7 @@ from kokuban_client.types import (
     LockTarget,
     LockWait,
     LossCause,
+    NewStep,
     PlainContent,
     Policy,
     PolicyVersion,
@@ -73,6 +76,8 @@ from kokuban_client.types import (
     Source,
     SourceKind,
     Status,
+    Task,
+    TaskEvent,
     Trust,
     Verb,
     WatchStart,
@@ -869,6 +874,143 @@ class Board(Removals):
         )
         return Claim(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
 
+    # Tasks
+
+    async def create_task(
+        self,
+        task: str,
+        goal: object,
+        steps: Iterable[NewStep | str] = (),
+        *,
+        refuses_config: bool = False,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Begin a task, with up to 30 first steps; a bare name is a step that says no more. AlreadyExists if there was one.
+
+        With `refuses_config`, a step that has a checkpoint of one configuration is not given to a worker with another.
+        """
+        steps = tuple(steps)
+        await self._calls.write(
+            lambda link: link.tasks.CreateTask,
+            lambda identity: task_wire.create_request(
+                self._board, identity, task, goal, steps, refuses_config=refuses_config
+            ),
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+
+    async def task(self, task: str, *, timeout_s: float | None = None) -> Task:
+        """Say how a task stands."""
+        request = task_wire.get_request(self._board, task)
+        answer = await self._calls.call(lambda link: link.tasks.GetTask, request, timeout_s=timeout_s)
+        return task_wire.task(answer.task)
+
+    async def tasks(self, *, timeout_s: float | None = None) -> tuple[Task, ...]:
+        """Give the tasks that the caller may read, without who holds their steps; `timeout_s` is for each page."""
+        found: list[Task] = []
+        page_token = ""
+        while True:
+            request = task_wire.list_request(self._board, page_token=page_token)
+            answer = await self._calls.call(lambda link: link.tasks.ListTasks, request, timeout_s=timeout_s)
+            found += map(task_wire.task, answer.tasks)
+            page_token = answer.next_page_token
+            if not page_token:
+                return tuple(found)
+
+    async def task_events(
+        self,
+        task: str,
+        *,
+        after: int = 0,
+        count: int | None = None,
+        floor: Trust | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[TaskEvent, ...]:
+        """Give what happened in a task after an event, at most `count`; `timeout_s` is for each page.
+
+        Data from outside comes with a `floor` of Trust.EXTERNAL only, and then as External.
+        """
+        found: list[TaskEvent] = []
+        page_token = ""
+        trusting = await self._trusting(floor)
+        page_size = 1000 if count is None else max(1, min(count, 1000))
+        while True:
+            request = task_wire.events_request(
+                self._board, task, after, page_size=page_size, page_token=page_token, trusting=trusting
+            )
+            answer = await self._calls.call(lambda link: link.tasks.ListEvents, request, timeout_s=timeout_s)
+            found += [task_wire.task_event(message, answer.token) for message in answer.events]
+            page_token = answer.next_page_token
+            if not page_token or (count is not None and len(found) >= count):
+                return tuple(found[:count])
+
+    def claim_step(
+        self,
+        task: str,
+        *,
+        labels: Sequence[str] = (),
+        purpose: str = "to work on it",
+        config_fingerprint: str = "",
+        hold_max_s: float | None = None,
+        lock_delay_s: float | None = None,
+        session: Session | None = None,
+        on_lost: Callable[[LockLost], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> ClaimedStep:
+        """Give a claim on the step of a task that is next for a worker with these labels, to be held by `async with`.
+
+        It never waits: NoStepReady if there is none.
+        """
+        request = task_wire.claim_request(
+            self._board,
+            task,
+            labels=labels,
+            purpose=purpose,
+            config_fingerprint=config_fingerprint,
+            hold_max_s=hold_max_s,
+            lock_delay_s=lock_delay_s,
+        )
+        return ClaimedStep(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
+
+    async def resume_task(
+        self,
+        task: str,
+        answers: Mapping[str, object],
+        *,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Task:
+        """Answer open interrupts by their ids, all or none, and say how the task stands then. NotOpen for another id."""
+        answer, _ = await self._calls.write(
+            lambda link: link.tasks.ResumeTask,
+            lambda identity: task_wire.resume_request(self._board, identity, task, answers),
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+        return task_wire.task(answer.task)
+
+    async def cancel_task(
+        self, task: str, reason: str = "", *, request_id: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        """End a task: whoever works on one of its steps is refused with TaskOver from then on."""
+        await self._calls.write(
+            lambda link: link.tasks.CancelTask,
+            lambda identity: task_wire.cancel_request(self._board, identity, task, reason),
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+
+    async def _record(
+        self, mutations: Sequence[_wire.Mutation], *, fences: Sequence[Hold] = (), released: Sequence[Fence] = ()
+    ) -> None:
+        """Commit what a step records."""
+        await self._commit(mutations, reason="", fences=fences, released=released)
+
+    async def _event_of(self, task: str, number: int) -> TaskEvent:
+        """Give an event, wherever its data comes from: it was recorded by a worker of the same step."""
+        return (await self.task_events(task, after=number - 1, count=1, floor=Trust.EXTERNAL))[0]
+
     async def check_current(
         self,
         *,
@@ -1142,6 +1284,34 @@ class Claim(ClaimHold):
     def board(self) -> Board:
         """The board, whose writes are all made under this lock."""
         return self._on._under(self)  # noqa: SLF001 - as above
+
+
+class ClaimedStep(StepHold):
+    """A step of a task, made by `Board.claim_step` and worked on inside `async with`; its lock is as a `HeldLock`'s.
+
+    Leaving the block without having said how the step ends gives it back; leaving it by an exception fails the attempt.
+    """
+
+    def __init__(self, board: Board, request: task_wire.ClaimNextStepRequest, **options: Any) -> None:  # noqa: ANN401 - those of StepHold
+        super().__init__(
+            board._sessions,  # noqa: SLF001 - the board's own step
+            board._calls,  # noqa: SLF001 - as above
+            board.id,
+            request,
+            board._record,  # noqa: SLF001 - as above
+            board._event_of,  # noqa: SLF001 - as above
+            **options,
+        )
+        self._on = board
+
+    @property
+    def board(self) -> Board:
+        """The board, whose writes are all made under the step's lock."""
+        return self._on._under(self)  # noqa: SLF001 - as above
+
+    def commit(self, *, reason: str = "", timeout_s: float | None = None) -> Transaction:
+        """Give a commit under the step's lock: a finding, its note, the checkpoint and the end of the step in one act."""
+        return self._on.commit(reason=reason, fences=(self,), timeout_s=timeout_s)
 
 
 class Listing:

@@ -5,18 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban_client import _wire
+from kokuban_client._wire import tasks as task_wire
 from kokuban_client._wire.labels import provenance
-from kokuban_client.types import Fence
+from kokuban_client.types import EventType, Fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
     from typing import Protocol, TypeAlias
 
-    from kokuban_client.types import Entry, Revision, Source, Written
+    from kokuban_client.types import Entry, NewStep, Revision, Source, Written
 
     State: TypeAlias = Entry | Written | tuple[str, str, Revision]
     """An entry in a certain state, or its region, path and revision."""
+
+    class StepHeld(Protocol):
+        """A step of a task that is one's own."""
+
+        @property
+        def fence(self) -> Fence:
+            """The proof that it was given."""
+
+        @property
+        def task(self) -> str:
+            """The task's id."""
+
+        @property
+        def name(self) -> str:
+            """The step's id."""
 
     class Fenced(Protocol):
         """What has a fence: a lock of one's own."""
@@ -99,6 +115,33 @@ class Changes:
     def merge_patch(self, region: str, path: str, patch: object, *, at: Revision) -> None:
         """Apply a JSON merge patch."""
         self._add(_wire.merge_patch(region, path, patch, at))
+
+    # Of tasks. What is of a step needs its fence: `step.commit` carries it.
+
+    def add_step(self, task: str, step: NewStep | str) -> None:
+        """Add a step to a task; before the completion of the step that it follows from."""
+        self._add(task_wire.add_step(task, step))
+
+    def note(self, step: StepHeld, data: object, *, name: str = "") -> None:
+        """Record something that happened in a step."""
+        self._add(task_wire.event(EventType.NOTE, step.task, step=step.name, data=data, name=name))
+
+    def checkpoint(self, step: StepHeld, state: object, *, config_fingerprint: str = "") -> None:
+        """Record a state from which somebody else could go on."""
+        self._add(task_wire.checkpoint(step.task, step.name, state, config_fingerprint))
+
+    def complete(self, step: StepHeld, result: object = "") -> None:
+        """End a step and release its lock in the same act."""
+        self._add(task_wire.complete(step.task, step.name, "DONE", result=result))
+        self.release(step.fence)
+
+    def constrain(self, task: str, constraint_id: str, wish: object) -> None:
+        """Want something of a task from now on, or something else under the same id."""
+        self._add(task_wire.event(EventType.CONSTRAINT_SET, task, subject=constraint_id, data=wish))
+
+    def withdraw(self, task: str, constraint_id: str) -> None:
+        """Want that no more."""
+        self._add(task_wire.event(EventType.CONSTRAINT_WITHDRAWN, task, subject=constraint_id))
 
     def require(self, region: str, path: str, *, at: Revision | None = None, must_not_exist: bool = False) -> None:
         """Believe something about an entry that the commit need not change."""

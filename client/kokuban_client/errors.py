@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from kokuban_client.types import LossCause, Revision
+from kokuban_client.types import InDoubt, LossCause, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -462,6 +462,12 @@ class DuplicateKey(InvalidRequest):
     REASON = "DUPLICATE_KEY"
 
 
+class TaskPathReserved(InvalidRequest):
+    """What lies below `.task` in a task's region is written by the mutations of tasks only."""
+
+    REASON = "TASK_PATH_RESERVED"
+
+
 class LockTargetsInvalid(InvalidRequest):
     """A lock's targets are in a region without locks, or one is there twice or inside another."""
 
@@ -601,6 +607,129 @@ class ReadScopeFull(Refused):
     """The client has been given as much external text as one read scope may be. Connect anew for another."""
 
     REASON = "READ_SCOPE_FULL"
+
+
+class NotDone(Exception):  # noqa: N818 - raised by callers, of what they were to do
+    """Raised inside an action of a task: it has certainly not happened, so it may be begun again."""
+
+
+class TaskRefused(Refused):
+    """What was to happen in a task may not happen as the task stands."""
+
+    @property
+    def task(self) -> str:
+        """The task's id."""
+        return self.facts.get("task", "")
+
+    @property
+    def step(self) -> str:
+        """The step, where one is meant."""
+        return self.facts.get("step", "")
+
+
+class ActionRecorded(TaskRefused):
+    """The action was recorded before, and is not done again. `event` is the number of the event with its result."""
+
+    REASON = "ACTION_RECORDED"
+
+    @property
+    def event(self) -> int:
+        """The number of the event that says how it ended."""
+        return _count(self.facts.get("event", ""))
+
+    @property
+    def was_skipped(self) -> bool:
+        """Whether it was recorded that nobody knows."""
+        return self.facts.get("how", "") == "ACTION_SKIPPED"
+
+
+class ActionInDoubt(TaskRefused):
+    """The action was begun before, and nobody recorded how it ended: find out before it is begun again."""
+
+    REASON = "ACTION_IN_DOUBT"
+
+    @property
+    def action_id(self) -> str:
+        """The action's id."""
+        return self.facts.get("action_id", "")
+
+    @property
+    def if_in_doubt(self) -> InDoubt:
+        """What was declared when it began."""
+        told = self.facts.get("if_in_doubt", "").lower()
+        return next((policy for policy in InDoubt if policy == told), InDoubt.ASK)
+
+    @property
+    def event(self) -> int:
+        """The number of the event that began it."""
+        return _count(self.facts.get("event", ""))
+
+
+class ActionNotStarted(TaskRefused):
+    """What would end was not begun, or has ended already."""
+
+    REASON = "ACTION_NOT_STARTED"
+
+
+class StepNotHeld(TaskRefused):
+    """What happens in a step is recorded by who holds it."""
+
+    REASON = "STEP_NOT_HELD"
+
+
+class TaskOver(TaskRefused):
+    """The task is completed or cancelled."""
+
+    REASON = "TASK_OVER"
+
+    @property
+    def status(self) -> str:
+        """`COMPLETED` or `CANCELLED`."""
+        return self.facts.get("status", "")
+
+
+class NoStepReady(TaskRefused):
+    """No step can be given to this worker now."""
+
+    REASON = "NO_STEP_READY"
+
+    @property
+    def running(self) -> int:
+        """How many steps others work on."""
+        return _count(self.facts.get("running", ""))
+
+    @property
+    def waiting(self) -> int:
+        """How many wait: for other steps, for an answer, for the end of a rest, for a lock."""
+        return _count(self.facts.get("waiting", ""))
+
+    @property
+    def unable(self) -> int:
+        """How many want labels that the worker does not offer."""
+        return _count(self.facts.get("unable", ""))
+
+    @property
+    def dead(self) -> int:
+        """How many have failed for good."""
+        return _count(self.facts.get("dead", ""))
+
+
+class NotOpen(TaskRefused):
+    """There is no such constraint in force, or no such interrupt open."""
+
+    REASON = "NOT_OPEN"
+
+
+class ConfigChanged(TaskRefused):
+    """The worker's configuration is not that of the step's last checkpoint, and the task refuses that."""
+
+    REASON = "CONFIG_CHANGED"
+
+
+class TaskFull(TaskRefused):
+    """The task has as many of these as it may."""
+
+    REASON = "TASK_FULL"
 
 
 class SourcePurged(Refused):

@@ -1388,3 +1388,184 @@ class RemovalPlan:
     def id(self) -> str:
         """What it is begun by."""
         return self.removal.id
+
+
+class TaskStatus(enum.StrEnum):
+    """How a task stands."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class StepStatus(enum.StrEnum):
+    """How a step stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    """Somebody has claimed it; whether it is held is told apart."""
+    DONE = "done"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class EventType(enum.StrEnum):
+    """What happened in a task."""
+
+    TASK_CREATED = "task_created"
+    STEP_ADDED = "step_added"
+    STEP_CLAIMED = "step_claimed"
+    STEP_COMPLETED = "step_completed"
+    STEP_FAILED = "step_failed"
+    STEP_DEAD = "step_dead"
+    STEP_YIELDED = "step_yielded"
+    CHECKPOINT_SAVED = "checkpoint_saved"
+    ACTION_STARTED = "action_started"
+    ACTION_DONE = "action_done"
+    ACTION_FAILED = "action_failed"
+    ACTION_SKIPPED = "action_skipped"
+    CONSTRAINT_SET = "constraint_set"
+    CONSTRAINT_WITHDRAWN = "constraint_withdrawn"
+    INTERRUPT_OPENED = "interrupt_opened"
+    INTERRUPT_ANSWERED = "interrupt_answered"
+    TASK_CANCELLED = "task_cancelled"
+    NOTE = "note"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class InDoubt(enum.StrEnum):
+    """What is to be done about an action that was begun and of which nobody recorded how it ended."""
+
+    RETRY = "retry"
+    """Do it again: for what does no harm when it happens twice."""
+    ASK = "ask"
+    """Somebody has to find out whether it has happened."""
+    SKIP = "skip"
+    """Leave it, whether it has happened or not."""
+
+
+class DeadReason(enum.StrEnum):
+    """Why a step is dead."""
+
+    ATTEMPTS_USED = "attempts_used"
+    GIVEN_UP = "given_up"
+    WORKER_LOST = "worker_lost"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step that is to be added to a task."""
+
+    name: str
+    """Unique in the task: a path such as `sub_02/step_05`, none above or below another's."""
+    input: object
+    """What to do, as any value."""
+    depends_on: tuple[str, ...] = ()
+    """Steps that must be done before, added earlier."""
+    labels: tuple[str, ...] = ()
+    """What a worker must be able to do."""
+    priority: int = 0
+    attempts_max: int = 3
+    back_off_s: float = 0.0
+    """The rest after the first failed attempt; twice as long after each further one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAction:
+    """An action that was begun and of which nobody recorded how it ended."""
+
+    id: str
+    event: int
+    """The number of the event that began it."""
+    attempt: int
+    if_in_doubt: InDoubt
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """How a step stands. What agents said of it stands in the task's events; where a number of one is 0 there is none."""
+
+    name: str
+    status: StepStatus
+    attempts: int
+    attempts_max: int
+    depends_on: tuple[str, ...]
+    labels: tuple[str, ...]
+    priority: int
+    held: bool
+    """Its lock was held when it was read. One that is running and not held has lost its worker."""
+    retry_time: datetime | None
+    added_event: int
+    claimed_event: int
+    checkpoint_event: int
+    ended_event: int
+    config_fingerprint: str
+    dead_reason: DeadReason | None
+    open_actions: tuple[OpenAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """A question that somebody has to answer, or has answered."""
+
+    id: str
+    step: str
+    opened_event: int
+    answered_event: int
+    """0 while it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How a task stands."""
+
+    id: str
+    status: TaskStatus
+    steps: tuple[TaskStep, ...]
+    constraints: Mapping[str, int]
+    """Those in force: the numbers of their events by their ids."""
+    interrupts: tuple[Interrupt, ...]
+    last_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """Something that happened in a task."""
+
+    number: int
+    type: EventType
+    step: str
+    id: str
+    """The action, constraint or interrupt."""
+    attempt: int
+    snapshot: str
+    config_fingerprint: str
+    input_tokens: int
+    output_tokens: int
+    entry: Entry
+    """Where it lies: its data as the value, with label, author and time; `error` and `name` in the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeState:
+    """From where to go on with a step."""
+
+    input: TaskEvent | None
+    """What to do. Nothing if it was removed."""
+    checkpoint: TaskEvent | None
+    """The last one, if there is one."""
+    after_event: int
+    events: tuple[TaskEvent, ...]
+    """The first events after that number, also those of other steps."""
+    more: bool
+    """There are further ones."""
+    constraints: Mapping[str, int]
+    interrupts: tuple[Interrupt, ...]
+    config_changed: bool
+    """The configuration is not that of the checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,26 @@ class NotedCommits(UnaryCommits):
             request = admin_service_pb2.SetPolicyRequest(board=BOARD, policy=policy)
             await self._set_policy(request.SerializeToString(), metadata=(*METADATA, ("kokuban-roles", "operator")))
         await super().prepare()
+
+
+class NewEntries:
+    """Writers that each have one unary commit in flight, of an entry that did not exist, as every event of a task is one."""
+
+    def __init__(self, channel: grpc.aio.Channel, writers: int = 64) -> None:
+        self._commit: Any = channel.unary_unary(COMMIT)
+        self._numbers = itertools.count()
+        self._writers = writers
+
+    async def prepare(self) -> None:
+        """Nothing: each commit makes what it writes."""
+
+    async def run(self, operations: int) -> Measurement:
+        """Write."""
+        return await closed_loop([partial(self._write, writer) for writer in range(self._writers)], operations)
+
+    async def _write(self, writer: int) -> None:
+        message = Puts([f"writer_{writer}/entry_{next(self._numbers):012d}"]).next()
+        commit_pb2.CommitResponse.FromString(await self._commit(message.SerializeToString(), metadata=METADATA))
 
 
 class StreamCommits:

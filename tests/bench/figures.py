@@ -105,6 +105,20 @@ async def _hot_counter(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     return Side("one entry", hot, (server,)), Side("64 entries", spread, (server,))
 
 
+async def _task_events(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server = await place.kokuban("sqlite:")
+    events = await place.load("task_events", server.address)
+    commits = await place.load("new_entries", server.address)
+    return Side("events of 64 tasks", events, (server,)), Side("new entries of 64 writers", commits, (server,))
+
+
+async def _resumptions(place: Workplace, scale: Scale) -> tuple[Side, Side]:
+    server = await place.kokuban("sqlite:")
+    long = await place.load("resumptions", server.address, events=scale.many_entries // 10)
+    short = await place.load("resumptions", server.address, events=scale.few_entries // 10)
+    return Side("behind a long log", long, (server,)), Side("behind a short one", short, (server,))
+
+
 async def _fenced_writes(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     etcd = await place.etcd()
     server = await place.kokuban(f"etcd://{etcd.address}")
@@ -242,6 +256,22 @@ FIGURES = (
         0.5,
         1.0,
         _hot_counter,
+    ),
+    Figure(
+        "event_append_vs_commit",
+        "events/s of 64 workers on a task each, under its step's fence, over plain commits/s of a new entry each (sqlite)",
+        0.9,
+        1.0,
+        _task_events,
+    ),
+    Figure(
+        "resume_growth",
+        "median time of ClaimNextStep behind 100,000 events with checkpoints over that behind 100 (sqlite)",
+        2.0,
+        1.2,
+        _resumptions,
+        better="lower",
+        measure="median_s",
     ),
     Figure(
         "lock_cycle_vs_raw_etcd",

@@ -17,11 +17,12 @@ import grpc
 import uvloop
 
 from .callers import TeamCommits
-from .commits import Increments, NotedCommits, StreamCommits, UnaryCommits
+from .commits import Increments, NewEntries, NotedCommits, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
 from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
 from .reads import StrongGets, VainGets
+from .tasks import Resumptions, TaskEvents
 from .watching import BareStreams, FanOut
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 WORKLOADS: dict[str, Callable[..., Workload]] = {
     "unary_commits": UnaryCommits,
+    "new_entries": NewEntries,
     "stream_commits": StreamCommits,
     "noted_commits": NotedCommits,
     "increments": Increments,
@@ -49,6 +51,8 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "raw_put_to_event": RawPutToEvent,
     "fenced_commits": FencedCommits,
     "writers_beside_locks": WritersBesideLocks,
+    "task_events": TaskEvents,
+    "resumptions": Resumptions,
 }
 
 

@@ -63,6 +63,16 @@ def test_what_guards_a_board_is_measured(tmp_path: Path) -> None:
     assert figure["value"] > 0, figure.get("fault")
 
 
+def test_tasks_are_measured(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    names = ["event_append_vs_commit", "resume_growth"]
+    arguments = ["--only", *names, "--pairs", "1", "--seconds", "0.05", "--quick", "--output", str(output)]
+    subprocess.run([sys.executable, str(_RUN), *arguments], capture_output=True, text=True, timeout=120, check=True)
+    figures = json.loads(output.read_text())
+    assert [figure["name"] for figure in figures] == names
+    assert all(figure["value"] > 0 for figure in figures), [figure.get("fault") for figure in figures]
+
+
 def test_what_is_to_be_equal_may_be_neither_much_more_nor_much_less() -> None:
     sys.path.insert(0, str(_RUN.parents[1]))  # as run.py does
     (figure,) = [one for one in importlib.import_module("bench.figures").FIGURES if one.better == "equal"]

@@ -8,23 +8,25 @@ import kokuban_client
 from kokuban_client import _audit, _board, _conflicts, _sessions, _watch, errors, prompts, sync, types
 
 PUBLIC = {
-    "KEEP", "NOW", "SNAPSHOT", "Access", "AlreadyExists", "AtLeast", "AuditAnchor", "AuditChain", "AuditFault",
-    "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo", "BoardPolicy",
-    "BoardState", "Bookmark", "ChangeType", "Claim", "Client", "CommitResult", "Conflict", "ConflictKind",
-    "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary", "ConflictWatch", "Conflicts",
-    "ContentQuarantined", "ContentSensitive", "Currency", "Deadlock", "Decision", "Entry", "EntryChange", "EntryKey",
-    "ErasureStatus", "External", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "Json",
-    "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode",
-    "LockRequirement", "LockScope", "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NotFound",
-    "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence", "ProvenanceDirection", "ProvenanceLink",
-    "ProvenanceState", "ProvenanceTrace", "PurgeReceipt", "QuarantineState", "QuarantinedCommit", "Queued",
-    "ReadScopePurged", "Redaction", "RedactionFinding", "RedactionHandling", "RedactionKind", "Refused", "RegionRule",
-    "Removal", "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Reset", "Review", "Revision",
-    "RevisionMismatch", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict", "Session",
-    "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry", "Source",
-    "SourceKind", "SourcePurged", "SourceSelector", "Status", "StoreReceipt", "TaintMode", "Text", "TextView",
-    "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld", "Written",
-    "WrittenRedaction", "connect", "render_for_prompt",
+    "KEEP", "NOW", "SNAPSHOT", "Access", "ActionInDoubt", "ActionRecorded", "AlreadyExists", "AtLeast", "AuditAnchor",
+    "AuditChain", "AuditFault", "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board",
+    "BoardInfo", "BoardPolicy", "BoardState", "Bookmark", "ChangeType", "Claim", "ClaimedStep", "Client",
+    "CommitResult", "Conflict", "ConflictKind", "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary",
+    "ConflictWatch", "Conflicts", "ContentQuarantined", "ContentSensitive", "Currency", "DeadReason", "Deadlock",
+    "Decision", "Entry", "EntryChange", "EntryKey", "ErasureStatus", "EventType", "External", "Fence",
+    "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "InDoubt", "Interrupt", "Json", "KokubanError", "Label",
+    "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode", "LockRequirement", "LockScope",
+    "LockState", "LockTarget", "LockWait", "LockedByOther", "LossCause", "NewStep", "NoStepReady", "NotDone",
+    "NotFound", "NotOpen", "OpenAction", "OutcomeUnknown", "Policy", "PolicyChanged", "PolicyVersion", "Presence",
+    "ProvenanceDirection", "ProvenanceLink", "ProvenanceState", "ProvenanceTrace", "PurgeReceipt", "QuarantineState",
+    "QuarantinedCommit", "Queued", "ReadScopePurged", "Redaction", "RedactionFinding", "RedactionHandling",
+    "RedactionKind", "Refused", "RegionRule", "Removal", "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState",
+    "Reset", "ResumeState", "Review", "Revision", "RevisionMismatch", "Screening", "ScreeningFinding",
+    "ScreeningProfile", "ScreeningVerdict", "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot",
+    "SnapshotComplete", "SnapshotEntry", "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status",
+    "StepStatus", "StoreReceipt", "TaintMode", "Task", "TaskEvent", "TaskOver", "TaskStatus", "TaskStep", "Text",
+    "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb", "WaitEdge", "Watch", "Withheld",
+    "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def test_every_public_name_is_there_and_is_the_one_of_its_home() -> None:
 def test_the_client_for_threads_has_the_same_methods_under_plain_names() -> None:
     for name in (
         "AuditRecords", "Client", "Board", "Conflicts", "ConflictWatch", "Listing", "Transaction", "Watch", "Session",
-        "HeldLock", "Claim",
+        "HeldLock", "Claim", "ClaimedStep",
     ):  # fmt: skip
         ours = {method for method in dir(getattr(kokuban_client, name)) if not method.startswith("_")}
         theirs = {method for method in dir(getattr(sync, name)) if not method.startswith("_")}

@@ -27,7 +27,13 @@ WITHOUT_BOARD = {
 # Carry a whole request or answer of another method, which has the board and the token.
 ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 # Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
-WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
+WITHOUT_TOKEN = {
+    "KeepAliveResponse",
+    "CloseSessionResponse",
+    "AcquireLockResponse",
+    "ClaimEntryResponse",
+    "ClaimNextStepResponse",
+}
 VERBS_OF_THE_BOARD = (
     "Get",
     "BatchGet",
@@ -44,6 +50,7 @@ VERBS_OF_THE_BOARD = (
     "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
+VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "Resume", "Cancel")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -55,6 +62,7 @@ DURATIONS = {
     "hold_max",
     "history_age_max",
     "default_ttl",
+    "back_off",
 }
 
 
@@ -102,6 +110,13 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "LockService.ReleaseLock",
         "LockService.ListLocks",
         "LockService.BreakLock",
+        "TaskService.CreateTask",
+        "TaskService.GetTask",
+        "TaskService.ListTasks",
+        "TaskService.ListEvents",
+        "TaskService.ClaimNextStep",
+        "TaskService.ResumeTask",
+        "TaskService.CancelTask",
         "ConflictService.ListConflicts",
         "ConflictService.WatchConflicts",
         "ConflictService.SummarizeConflicts",
@@ -150,7 +165,10 @@ def test_every_method_says_what_it_does(api: Files, comments: dict[str, str]) ->
 def test_a_method_is_a_verb_with_its_own_request_and_response(api: Files) -> None:
     """AIP-131 to 136. Requests and responses are shared by no two methods, so that each can grow alone."""
     for service, method in methods(api):
-        assert method.name.startswith(VERBS_OF_THE_BOARD + VERBS_OF_LOCKS + VERBS_OF_TRUST), (service, method.name)
+        assert method.name.startswith(VERBS_OF_THE_BOARD + VERBS_OF_LOCKS + VERBS_OF_TRUST + VERBS_OF_TASKS), (
+            service,
+            method.name,
+        )
         assert request_of(api, method).name == f"{method.name}Request"
         assert response_of(api, method).name == f"{method.name}Response"
 
@@ -195,7 +213,16 @@ def test_paging_comes_whole(api: Files) -> None:
 
 def test_a_write_has_a_request_id(api: Files) -> None:
     """AIP-155. What releases, downgrades or closes is the same however often it is done, and a break is told by its lock."""
-    for name in ("CommitRequest", "OpenSessionRequest", "AcquireLockRequest", "ClaimEntryRequest"):
+    for name in (
+        "CommitRequest",
+        "OpenSessionRequest",
+        "AcquireLockRequest",
+        "ClaimEntryRequest",
+        "CreateTaskRequest",
+        "ClaimNextStepRequest",
+        "ResumeTaskRequest",
+        "CancelTaskRequest",
+    ):
         assert fields(messages(api)[name])["request_id"].type == Field.TYPE_STRING
 
 
@@ -206,6 +233,10 @@ def test_a_mutation_says_what_its_writer_believes_or_commutes(api: Files) -> Non
         mutation = fields(messages(api)[name])
         if name == "ReleaseLock":  # writes no entry; its belief is the fence
             assert set(mutation) == {"fence"}
+            continue
+        if "task" in mutation:  # appends to a log, where what may follow on what is told by the events before
+            assert mutation["task"].number == 1, name
+            assert "precondition" not in mutation, name
             continue
         assert mutation["key"].number == 1, name
         assert ("precondition" in mutation) == (name not in commuting), name
@@ -242,7 +273,7 @@ def test_repeated_fields_are_plural_and_single_ones_are_not_lists(api: Files) ->
     for name, message in messages(api).items():
         for field in message.field:
             if field.label == Field.LABEL_REPEATED and not field.name.startswith(
-                ("missing", "waits_for", "held_by", "derived_from")
+                ("missing", "waits_for", "held_by", "derived_from", "depends_on")
             ):
                 assert field.name.endswith("s") or field.name == "metadata", (name, field.name)
 

@@ -166,6 +166,38 @@ TOLD = [
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "Redaction.spans", "at most {}"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
+    ("STORE_OPERATIONS_MAX", 1, "CommitRequest.mutations", "at most {} operations"),
+    ("TASK_NAME_BYTES_MAX", 1, "NewStep.step", "up to {} bytes"),
+    ("TASK_NAME_BYTES_MAX", 1, "AppendEvent.id", "1 to {} of letters"),
+    ("TASK_NAME_BYTES_MAX", 1, "AppendEvent.name", "At most {} bytes"),
+    ("TASK_NAME_BYTES_MAX", 1, "AppendEvent.snapshot", "At most {} bytes"),
+    ("TASK_NAME_BYTES_MAX", 1, "SaveCheckpoint.config_fingerprint", "At most {} of letters"),
+    ("TASK_STEPS_ENTRIES_MAX", 1, "Task.steps", "at most {}"),
+    ("TASK_STEPS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} steps"),
+    ("TASK_STEPS_AT_ONCE_ENTRIES_MAX", 1, "CreateTaskRequest.steps", "at most {}"),
+    ("TASK_STEPS_AT_ONCE_ENTRIES_MAX", 1, "ResumeTaskRequest.answers", "1 to {}"),
+    ("TASK_CONSTRAINTS_ENTRIES_MAX", 1, "Task.constraints", "at most {}"),
+    ("TASK_CONSTRAINTS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} constraints"),
+    ("TASK_INTERRUPTS_ENTRIES_MAX", 1, "Task.interrupts", "at most {}, and the last {} that were answered"),
+    ("TASK_INTERRUPTS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} open interrupts"),
+    ("STEP_DEPENDENCIES_ENTRIES_MAX", 1, "StepTerms.depends_on", "at most {}"),
+    ("STEP_LABELS_ENTRIES_MAX", 1, "StepTerms.labels", "at most {}"),
+    ("STEP_PRIORITY_POINTS_MAX", 1, "StepTerms.priority", "-{0:,} to {0:,}"),
+    ("STEP_ATTEMPTS_DEFAULT", 1, "StepTerms.attempts_max", "0 means {}"),
+    ("STEP_ATTEMPTS_MAX", 1, "StepTerms.attempts_max", "1 to {}"),
+    ("STEP_BACK_OFF_MS_MAX", 3_600_000, "StepTerms.back_off", "up to {} hours"),
+    ("STEP_ACTIONS_ENTRIES_MAX", 1, "Step.open_actions", "at most {}"),
+    ("STEP_ACTIONS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} open actions"),
+    ("WORKER_LABELS_ENTRIES_MAX", 1, "ClaimNextStepRequest.labels", "at most {}"),
+    ("EVENT_ERROR_BYTES_MAX", 1, "AppendEvent.error", "At most {} bytes"),
+    ("EVENT_ERROR_BYTES_MAX", 1, "CompleteStep.error", "At most {} bytes"),
+    ("REASON_BYTES_MAX", 1, "CancelTask.reason", "At most {} bytes"),
+    ("LOCK_PURPOSE_BYTES_MAX", 1, "ClaimNextStepRequest.purpose", "1 to {} bytes"),
+    ("RESUME_EVENTS_ENTRIES_MAX", 1, "ResumeState.events", "up to {} and"),
+    ("RESUME_EVENTS_BYTES_MAX", 1024 * 1024, "ResumeState.events", "{} MiB"),
+    ("TASK_PAGE_ENTRIES_MAX", 1, "ListTasksRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_MAX", 1, "ListEventsRequest.page_size", "up to {}"),
+    ("PAGE_ENTRIES_DEFAULT", 1, "ListEventsRequest.page_size", "0 means {}."),
 ]
 
 # Bounds of the server's own work: no request can be refused for them, so no client can act on them.
@@ -175,7 +207,6 @@ INSIDE = {
     "SCREENED_TOGETHER_TEXTS_ENTRIES_MAX",  # what was written before these is not looked at with the next
     "SCREENED_TOGETHER_CHARACTERS_MAX",
     "SCREENED_TOGETHER_AGENTS_ENTRIES_MAX",
-    "STORE_OPERATIONS_MAX",  # a full commit stays below it
     "FOLD_MUTATIONS_MAX",  # more are folded in several writes
     "PAGE_TOKEN_BYTES_MAX",  # above what any page token of ours has; another is PAGE_TOKEN_INVALID anyway
     "WATCH_MESSAGE_BYTES_MAX",  # changes are spread over several messages
@@ -208,7 +239,8 @@ def test_a_limit_is_told_with_the_number_that_is_kept(
 ) -> None:
     value = getattr(limits, limit)
     assert value % unit == 0, "told in a unit that does not divide it"
-    assert words.format(value // unit) in comments[place]
+    told = value // unit
+    assert words.format(*[told] * max(1, words.count("{}"))) in comments[place]
 
 
 def test_every_limit_is_told_or_is_nobodys_business() -> None:
@@ -224,7 +256,7 @@ def test_a_limit_has_its_unit_or_what_it_counts_in_its_name() -> None:
             assert re.search(
                 r"_(?:BYTES|MS|S)(?:_|$)"
                 r"|(?:SEGMENTS|DEPTH|PAIRS|ITEMS|MUTATIONS|PRECONDITIONS|OPERATIONS|ATTEMPTS|FLIGHT|KEYS|ENTRIES|TARGETS"
-                r"|EVENTS|REVISIONS|CHARACTERS|TIMES)(?:_MAX|_DEFAULT|_MIN)$",
+                r"|EVENTS|REVISIONS|CHARACTERS|TIMES|POINTS)(?:_MAX|_DEFAULT|_MIN)$",
                 name,
             ), name
             assert value > 0, name

@@ -12,6 +12,7 @@ from kokuban_server.wire.conflict_services import ConflictService
 from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.rpc import Method, ServerStreamMethod, StreamMethod, UnaryMethod
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.task_services import TaskService
 from kokuban_server.wire.trust_services import TrustService
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ Servicer = type[
     | AdminService
     | BoardMethods
     | AuditMethods
+    | TaskService
     | TrustService
 ]
 
@@ -45,6 +47,7 @@ Servicer = type[
         [LockService],
         [ConflictService],
         [AdminService, BoardMethods, AuditMethods],
+        [TaskService],
         [TrustService],
     ],
     ids=lambda parts: parts[0],
@@ -69,5 +72,6 @@ def test_every_service_is_served(api: list[descriptor_pb2.FileDescriptorProto]) 
         "LockService",
         "ConflictService",
         "AdminService",
+        "TaskService",
         "TrustService",
     }

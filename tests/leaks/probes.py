@@ -21,6 +21,8 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    task_pb2,
+    task_service_pb2,
     trust_pb2,
     trust_service_pb2,
 )
@@ -388,6 +390,56 @@ def _sum_up_all_conflicts(_draw: random.Random, _caller: Principal, at: Target) 
     return conflict_service_pb2.SummarizeConflictsRequest(board=at.board, top=100)
 
 
+def _task(draw: random.Random, at: Target) -> str:
+    """Give the task whose region it is, or that of one's own entry; else one that nobody has."""
+    kind, _, name = draw.choice([at.region, at.own.region]).partition(":")
+    return name if kind == "task" else "nobodys"
+
+
+def _create_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    goal = entry_pb2.Value(text="to be done")
+    return task_service_pb2.CreateTaskRequest(
+        board=at.board,
+        request_id=at.new_id,
+        task=task_pb2.CreateTask(task=_task(draw, at), goal=goal),
+        steps=[task_pb2.NewStep(step="s", input=goal)],
+    )
+
+
+def _get_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.GetTaskRequest(board=at.board, task=_task(draw, at))
+
+
+def _tasks(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ListTasksRequest(board=at.board, page_size=draw.choice([1, 100]))
+
+
+def _events(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ListEventsRequest(
+        board=at.board, task=_task(draw, at), page_size=draw.choice([1, 1000]), **_trusting(draw, at)
+    )
+
+
+def _claim_step(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ClaimNextStepRequest(
+        board=at.board, session_id=at.own_session, request_id=at.new_id, task=_task(draw, at), purpose=at.mark
+    )
+
+
+def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ResumeTaskRequest(
+        board=at.board,
+        request_id=at.new_id,
+        task=_task(draw, at),
+        answers=[task_service_pb2.InterruptAnswer(id="q", answer=entry_pb2.Value(text="yes"))],
+    )
+
+
+def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    task = task_pb2.CancelTask(task=_task(draw, at), reason="over")
+    return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=task)
+
+
 def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
     way = draw.choice(
         [trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS, trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS]
@@ -449,6 +501,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "LockService.ReleaseLock": (Row("lock", _release),),
     "LockService.ListLocks": (Row("region", _locks),),
     "LockService.BreakLock": (Row("lock", _break),),
+    "TaskService.CreateTask": (Row("board", _create_task),),
+    "TaskService.GetTask": (Row("board", _get_task),),
+    "TaskService.ListTasks": (Row("board", _tasks),),
+    "TaskService.ListEvents": (Row("board", _events),),
+    "TaskService.ClaimNextStep": (Row("board", _claim_step),),
+    "TaskService.ResumeTask": (Row("board", _answer),),
+    "TaskService.CancelTask": (Row("board", _cancel),),
     "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),
     "ConflictService.WatchConflicts": (Row("region", _watch_conflicts),),
     "ConflictService.SummarizeConflicts": (Row("region", _sum_up_conflicts), Row("board", _sum_up_all_conflicts)),

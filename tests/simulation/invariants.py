@@ -23,6 +23,7 @@ from kokuban_server.core.commit import (
     MustNotExist,
     Never,
     Put,
+    RecordEvent,
     TimeToLive,
 )
 from kokuban_server.core.entry import EntryState
@@ -160,7 +161,7 @@ class _Log:
         return mutation
 
     def _check_precondition(self, head: bytes, revision: int, mutation: Mutation, live: Seen | None) -> None:
-        if isinstance(mutation, (Increment, AppendToList, AddToSet)):
+        if isinstance(mutation, (Increment, AppendToList, AddToSet, RecordEvent)):
             return
         precondition = mutation.precondition
         holds = (

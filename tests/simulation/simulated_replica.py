@@ -27,6 +27,7 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
@@ -120,7 +121,7 @@ class SimulatedReplica:
         # Nobody here writes what comes from outside, so nothing is asked of the process that screens.
         screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(way)
         self.commits = Commits(
-            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf
+            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting()
         )
         self.reads = Reads(way, access, self.time, scopes)
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)

@@ -155,7 +155,9 @@ async def any_store(request: pytest.FixtureRequest, clock: SettableClock, tmp_pa
 
 
 @pytest.fixture
-async def start(store: BoardStore, clock: SettableClock) -> AsyncGenerator[Started, None]:
+async def start(
+    store: BoardStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Started, None]:
     """Start servers on the test's store. Upkeep waits for a minute unless told otherwise: tests call it themselves."""
     async with contextlib.AsyncExitStack() as stack:
 
@@ -171,6 +173,8 @@ async def start(store: BoardStore, clock: SettableClock) -> AsyncGenerator[Start
             }
             set_to = Settings(**chosen)
             server = Server(set_to, on or store, clock, DIGEST_KEY, await open_callers(set_to, clock))
+            if "upkeep_interval_s" not in settings:
+                monkeypatch.setattr(server._removal_upkeep, "ask", lambda: None)
             port = await server.start()
             stack.push_async_callback(server.stop)
             channel = await stack.enter_async_context(connected(port))

@@ -22,6 +22,8 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    task_pb2,
+    task_service_pb2,
     trust_pb2,
     trust_service_pb2,
 )
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 BOARD, ADMIN = "/kokuban.v1.BoardService/", "/kokuban.v1.AdminService/"
 TRUST = "/kokuban.v1.TrustService/"
 CONFLICTS = "/kokuban.v1.ConflictService/"
+TASKS = "/kokuban.v1.TaskService/"
 SESSIONS, LOCKS = "/kokuban.v1.SessionService/", "/kokuban.v1.LockService/"
 TOKEN = encode_token("0123456789abcdef", 1)
 FOREIGN = "0123456789abcdef"
@@ -104,12 +107,69 @@ def full_commit() -> commit_pb2.CommitRequest:
             put("v", binary),
             put_json("j", "{}"),
             release(fence("f" * 32)),
+            *task_mutations(),
         ],
         reason="why",
         retry_of=new_id(),
         fences=[fence()],
         session=NAME,
     )
+
+
+def full_step() -> task_pb2.NewStep:
+    """A new step with every field in it."""
+    terms = task_pb2.StepTerms(depends_on=["s1"], labels=["web"], priority=1, attempts_max=2, back_off=lasting(1))
+    return task_pb2.NewStep(step="s2", terms=terms, input=entry_pb2.Value(text="do"), provenance=full_provenance())
+
+
+def task_mutations() -> list[commit_pb2.Mutation]:
+    """Every mutation of tasks, with every field in it that goes together."""
+    text = entry_pb2.Value(text="x")
+    appended: dict[str, Any] = {
+        "task": "t1",
+        "data": text,
+        "error": "e",
+        "snapshot": "t",
+        "provenance": full_provenance(),
+    }
+    started = task_pb2.AppendEvent(
+        step="s1",
+        type=task_pb2.EVENT_TYPE_ACTION_STARTED,
+        id="mail:1",
+        if_in_doubt=task_pb2.IN_DOUBT_POLICY_ASK,
+        usage=task_pb2.TokenUsage(input_tokens=1, output_tokens=2),
+        **appended,
+    )
+    note = task_pb2.AppendEvent(type=task_pb2.EVENT_TYPE_NOTE, name="finding", **appended)
+    return [
+        commit_pb2.Mutation(
+            create_task=task_pb2.CreateTask(
+                task="t1",
+                goal=text,
+                config_policy=task_pb2.CONFIG_POLICY_REFUSE,
+                provenance=full_provenance(),
+            )
+        ),
+        commit_pb2.Mutation(add_step=task_pb2.AddStep(task="t1", step=full_step())),
+        commit_pb2.Mutation(append_event=started),
+        commit_pb2.Mutation(append_event=note),
+        commit_pb2.Mutation(
+            save_checkpoint=task_pb2.SaveCheckpoint(
+                task="t1", step="s1", state=text, config_fingerprint="v1", provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            complete_step=task_pb2.CompleteStep(
+                task="t1",
+                step="s1",
+                outcome=task_pb2.STEP_OUTCOME_FAILED,
+                result=text,
+                error="e",
+                provenance=full_provenance(),
+            )
+        ),
+        commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="t1", reason="why")),
+    ]
 
 
 _TRUSTING: dict[str, Any] = {"floor": trust_pb2.TRUST_LEVEL_EXTERNAL, "session": NAME}
@@ -194,6 +254,50 @@ FULL: dict[str, Callable[[], Message]] = {
     ),
     LOCKS + "BreakLock": lambda: lock_service_pb2.BreakLockRequest(
         board="main", lock_id=NAME, reason="why", skip_lock_delay=True
+    ),
+    TASKS + "CreateTask": lambda: task_service_pb2.CreateTaskRequest(
+        board="main",
+        request_id=new_id(),
+        task=task_mutations()[0].create_task,
+        steps=[full_step()],
+        session=NAME,
+    ),
+    TASKS + "GetTask": lambda: task_service_pb2.GetTaskRequest(board="main", task="t1"),
+    TASKS + "ListTasks": lambda: task_service_pb2.ListTasksRequest(
+        board="main",
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+    ),
+    TASKS + "ListEvents": lambda: task_service_pb2.ListEventsRequest(
+        board="main",
+        task="t1",
+        after_event=1,
+        page_size=1,
+        page_token="x",  # noqa: S106 - no password
+        **_TRUSTING,
+    ),
+    TASKS + "ClaimNextStep": lambda: task_service_pb2.ClaimNextStepRequest(
+        board="main",
+        session_id=NAME,
+        request_id=new_id(),
+        task="t1",
+        labels=["web"],
+        purpose="to test",
+        hold_max=lasting(10),
+        lock_delay=lasting(1),
+        config_fingerprint="v1",
+    ),
+    TASKS + "ResumeTask": lambda: task_service_pb2.ResumeTaskRequest(
+        board="main",
+        request_id=new_id(),
+        task="t1",
+        answers=[
+            task_service_pb2.InterruptAnswer(id="a", answer=entry_pb2.Value(text="b"), provenance=full_provenance())
+        ],
+        session=NAME,
+    ),
+    TASKS + "CancelTask": lambda: task_service_pb2.CancelTaskRequest(
+        board="main", request_id=new_id(), task=task_pb2.CancelTask(task="t1", reason="why")
     ),
     CONFLICTS + "ListConflicts": lambda: conflict_service_pb2.ListConflictsRequest(
         board="main",

@@ -33,6 +33,7 @@ from kokuban_server.app.redactions import Redactions
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.core import limits
@@ -59,6 +60,7 @@ from tests.wire.calls import (
     refused,
     until,
 )
+from tests.wire.task_calls import Tasks
 from tests.wire.test_bad_input import BOARD, FULL, call, check
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
     running = await start()
     supervisor = running.as_agent("writer-1", "member,supervisor")
     await supervisor.commit(put("e"))
+    await Tasks(supervisor).create("t1")
     opened = await supervisor.open_session()
     lock = (await supervisor.grant(acquire_request(opened.session.id, "locked"))).lock
     order = hidden("en", ORDERS_EN[0], "HTML comment")
@@ -145,7 +148,7 @@ async def test_every_method_that_has_a_rule_about_regions_asks_for_the_region(
             at_home(message, opened.epoch)
         if hasattr(message, "lock_id"):
             message.lock_id = lock.id
-        if method in {"ListSessions", "ListQuarantine"}:
+        if method in {"ListSessions", "ListQuarantine", "ListTasks"}:
             message.ClearField("page_token")
             message.ClearField("page_size")
         if method == "ReviewQuarantine":
@@ -488,7 +491,7 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None, bytes)
     guards = LockGuards(mirror, access, time)
     screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(store)
-    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf)
+    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting())
     reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
     recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
     redactions = Redactions(ProcessScreener(), ids.digest)

@@ -28,6 +28,8 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    task_pb2,
+    task_service_pb2,
     trust_pb2,
     trust_service_pb2,
 )
@@ -66,6 +68,7 @@ from tests.wire.calls import (
 )
 from tests.wire.conflict_calls import listed
 from tests.wire.conftest import DIGEST_KEY, Running
+from tests.wire.task_calls import checkpoint, complete
 from tests.wire.test_credentials import requests
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ SERVICES: Final = [
     for module in (
         *(board_service_pb2, session_service_pb2, lock_service_pb2),
         *(conflict_service_pb2, admin_service_pb2, trust_service_pb2),
+        task_service_pb2,
     )
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
@@ -106,7 +110,7 @@ KEEPS_NOTHING: Final = {
             *("AdminService.GetBoard", "AdminService.ListBoards", "AdminService.GetPolicy"),
             *("AdminService.ExplainAccess", "AdminService.ListAuditRecords", "AdminService.VerifyAudit"),
             *("TrustService.ListQuarantine", "TrustService.TraceProvenance", "TrustService.GetRemoval"),
-            "TrustService.ListRemovals",
+            *("TrustService.ListRemovals", "TaskService.GetTask", "TaskService.ListTasks", "TaskService.ListEvents"),
         ),
         "it only reads; that it was refused is audited without secrets",
     ),
@@ -122,6 +126,7 @@ KEEPS_NOTHING: Final = {
 """Why a method's texts need not be masked. They are tried all the same."""
 
 
+OF_TASKS: Final = {"create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task"}
 _NO_ID: Final = "0" * 32
 KEY: Final = " (key)"
 PREFIXES: Final = {
@@ -199,6 +204,8 @@ class World:
     async def try_one(self, method: str, base: Message, place: int, name: str, text: str, form: str) -> None:
         message = type(base)()
         message.CopyFrom(base)
+        mutations: Any = getattr(getattr(message, "commit", message), "mutations", ())
+        is_of_task = method.startswith("TaskService.") or any(one.WhichOneof("kind") in OF_TASKS for one in mutations)
         treatment = NAME if name.endswith(KEY) else TREATMENTS.get(name)
         if name == "CreateBoardRequest.board":
             text = BOARD_CANARY
@@ -211,9 +218,11 @@ class World:
         assert treatment is not None, f"{name} is not named in wire.free_texts"
         if treatment in {NAME, IDENTIFIER}:
             # A name has its own form too, which an encoded one may not have.
-            assert reason == "CONTENT_SENSITIVE" or (form != "plain" and reason != ""), (method, name, form, reason)
+            has_own_form = form != "plain" or is_of_task
+            assert reason == "CONTENT_SENSITIVE" or (has_own_form and reason != ""), (method, name, form, reason)
         else:
-            assert not reason, (method, name, form, reason)
+            # Without a task in the right state, what is said about it is refused for that.
+            assert not reason or (is_of_task and reason != "CONTENT_SENSITIVE"), (method, name, form, reason)
 
     async def fresh(self, message: Message, name: str) -> None:
         """Give a request an id and a path of its own, but for what is tried, and the newest revision."""
@@ -225,7 +234,7 @@ class World:
             body = getattr(mutation, mutation.WhichOneof("kind"))
             if mutation.WhichOneof("kind") == "merge_patch":
                 body.precondition.at.CopyFrom((await self.agent.get("patched")).revision)
-            elif name != "EntryKey.path":
+            elif name != "EntryKey.path" and "key" in body.DESCRIPTOR.fields_by_name:
                 body.key.path = f"{body.key.path.partition('~')[0]}~{self._count}"
         prepare = self._PREPARED.get(type(message))
         if prepare is not None and name not in {"EntryKey.path", "LockTarget.path"}:
@@ -325,6 +334,19 @@ def _trailers(error: grpc.aio.AioRpcError) -> Iterator[bytes]:
             yield status_pb2.Status.FromString(raw).SerializeToString()
 
 
+def of_tasks() -> Iterator[commit_pb2.Mutation]:
+    """Give a mutation of each kind that concerns tasks."""
+    terms = task_pb2.StepTerms(depends_on=["before"], labels=["writes"])
+    step = task_pb2.NewStep(step="s", terms=terms, input=entry_pb2.Value(text="x"))
+    yield commit_pb2.Mutation(add_step=task_pb2.AddStep(task="t1", step=step))
+    event = task_pb2.AppendEvent(task="t1", step="s", type=task_pb2.EVENT_TYPE_NOTE, id="a", name="n", error="e")
+    event.data.text, event.snapshot = "x", "SwEjRWeJq83vAAAAAAAAAAH_"
+    yield commit_pb2.Mutation(append_event=event)
+    yield checkpoint("t1", "s", "x", "f1")
+    yield complete("t1", "s", error="e")
+    yield commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="t1", reason="because"))
+
+
 async def filled(world: World) -> dict[str, list[Message]]:
     """Give a request for each method, with everything filled in that can hold a text."""
     made: dict[str, list[Message]] = {method: [message] for method, message in requests("main").items()}
@@ -354,6 +376,7 @@ async def filled(world: World) -> dict[str, list[Message]]:
     child.put.provenance.derived_from.add(key=key("parent"), at=parent.revision)
     gone = commit_request(delete("gone", whatever()))
     made["BoardService.Commit"] = [everything, patch, commit_request(child), gone]
+    made["BoardService.Commit"] += [commit_request(one) for one in of_tasks()]
     made["BoardService.CommitStream"] = [
         commit_pb2.CommitStreamRequest(commit=commit)  # type: ignore[arg-type] # they are commits
         for commit in made["BoardService.Commit"]
@@ -367,6 +390,11 @@ async def filled(world: World) -> dict[str, list[Message]]:
     ):
         purge = trust_service_pb2.PurgeSourceRequest(board="main", selector=selector, reason="because")
         made["TrustService.PurgeSource"].append(purge)
+    claim: Any = made["TaskService.ClaimNextStep"][0]
+    claim.labels.append("writes")
+    claim.config_fingerprint = "f1"
+    cancel: Any = made["TaskService.CancelTask"][0]
+    cancel.task.reason = "because"
     policy = policy_pb2.Policy(rules=[rule("task:*", readers=["agent:a"], writers=["agent:a"], lockers=["agent:a"])])
     policy.administrators.subjects.append("role:operator")
     policy.tools.add(name="grep", trust=trust_pb2.TRUST_LEVEL_EXTERNAL)

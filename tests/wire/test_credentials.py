@@ -23,6 +23,8 @@ from kokuban.v1 import (
     lock_service_pb2,
     policy_pb2,
     session_service_pb2,
+    task_pb2,
+    task_service_pb2,
     trust_pb2,
     trust_service_pb2,
 )
@@ -41,6 +43,7 @@ from tests.wire.calls import (
     put,
     refusal_of,
 )
+from tests.wire.task_calls import create_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +99,22 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "LockService.ReleaseLock": lock_service_pb2.ReleaseLockRequest(board=board, fence=_FENCE),
         "LockService.ListLocks": lock_service_pb2.ListLocksRequest(board=board, region=region),
         "LockService.BreakLock": lock_service_pb2.BreakLockRequest(board=board, lock_id=_NO_ID, reason="try"),
+        "TaskService.CreateTask": create_request("x", board=board),
+        "TaskService.GetTask": task_service_pb2.GetTaskRequest(board=board, task="x"),
+        "TaskService.ListTasks": task_service_pb2.ListTasksRequest(board=board),
+        "TaskService.ListEvents": task_service_pb2.ListEventsRequest(board=board, task="x"),
+        "TaskService.ClaimNextStep": task_service_pb2.ClaimNextStepRequest(
+            board=board, session_id=_NO_ID, request_id=new_id(), task="x", purpose="try"
+        ),
+        "TaskService.ResumeTask": task_service_pb2.ResumeTaskRequest(
+            board=board,
+            request_id=new_id(),
+            task="x",
+            answers=[task_service_pb2.InterruptAnswer(id="a", answer=entry_pb2.Value(text="b"))],
+        ),
+        "TaskService.CancelTask": task_service_pb2.CancelTaskRequest(
+            board=board, request_id=new_id(), task=task_pb2.CancelTask(task="x")
+        ),
         "ConflictService.ListConflicts": conflict_service_pb2.ListConflictsRequest(
             board=board, filter=conflict_pb2.ConflictFilter(region=region)
         ),

@@ -38,6 +38,10 @@ LIMITED = {
     "LockService.BreakLock",
     "AdminService.CreateBoard",
     "AdminService.SetPolicy",
+    "TaskService.CreateTask",
+    "TaskService.ClaimNextStep",
+    "TaskService.ResumeTask",
+    "TaskService.CancelTask",
     "TrustService.Endorse",
     "TrustService.ReviewQuarantine",
 }

@@ -34,6 +34,8 @@ from tests.wire.calls import (
     rule,
     until,
 )
+from tests.wire.task_calls import DONE as ACTION_DONE
+from tests.wire.task_calls import NOTE, STARTED, Tasks, happened
 from tests.wire.test_credentials import Book, bearer
 
 if TYPE_CHECKING:
@@ -608,3 +610,25 @@ async def test_a_person_is_in_the_audit_log_by_a_pseudonym(start: Started, tmp_p
     assert first == second
     assert first.startswith("user:~")
     assert await holds(running.server._store, "u-anna") == []
+
+
+async def test_what_a_source_said_in_a_task_goes_and_the_task_still_stands_as_it_stood(
+    on_any_store: Running, any_store: BoardStore
+) -> None:
+    """Events of the source lose their data; their numbers are not used again, and what was recorded stays recorded."""
+    worker = Tasks.of(await on_any_store.join())
+    await worker.create("t1", "a")
+    fence = (await worker.claim("t1")).granted.fence
+    begun = happened("t1", STARTED, "fetch", "a")
+    ended = happened("t1", ACTION_DONE, "fetch", "a", POISON, provenance=of_source(uri=BAD))
+    own = happened("t1", NOTE, step="a", data="own")
+    _, bad, good = await worker.record(fence, begun, ended, own)
+    before = await worker.get("t1")
+    await purged(on_any_store)
+    assert [one for one in await holds(any_store, POISON) if one.startswith((keys.HEAD, keys.HISTORY))] == []
+    assert await worker.get("t1") == before
+    shown = [event.number for event in await worker.events("t1")]
+    assert shown == [number for number in range(1, good + 1) if number != bad]
+    with refused("ACTION_RECORDED", event=str(bad)):
+        await worker.record(fence, happened("t1", STARTED, "fetch", "a"))
+    assert await worker.record(fence, happened("t1", NOTE, step="a", data="next")) == [good + 1]

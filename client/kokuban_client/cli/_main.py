@@ -12,6 +12,7 @@ from kokuban_client.cli import (
     _commands,
     _conflict_commands,
     _lock_commands,
+    _task_commands,
     _trust_commands,
 )
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connection_options
@@ -103,6 +104,7 @@ for _command in (
     _board_commands.policy,
     _lock_commands.lock,
     _lock_commands.session,
+    _task_commands.task,
     _conflict_commands.conflict,
     _audit_commands.audit,
     _trust_commands.trust,

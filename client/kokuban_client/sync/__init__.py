@@ -7,7 +7,7 @@ client may be used from several threads.
 from __future__ import annotations
 
 from kokuban_client.sync._audit import AuditRecords
-from kokuban_client.sync._board import Board, Claim, Client, HeldLock, Listing, Transaction, connect
+from kokuban_client.sync._board import Board, Claim, ClaimedStep, Client, HeldLock, Listing, Transaction, connect
 from kokuban_client.sync._conflicts import Conflicts, ConflictWatch
 from kokuban_client.sync._sessions import Session
 from kokuban_client.sync._watch import Watch
@@ -16,6 +16,7 @@ __all__ = [
     "AuditRecords",
     "Board",
     "Claim",
+    "ClaimedStep",
     "Client",
     "ConflictWatch",
     "Conflicts",

@@ -15,6 +15,7 @@ from kokuban_client._retry import Deadline, delay_s, leaves_doubt, may_repeat
 from kokuban_client._session import SessionTokens
 from kokuban_client._wire import conflicts as conflict_wire
 from kokuban_client._wire import locks as lock_wire
+from kokuban_client._wire import tasks as task_wire
 from kokuban_client._wire import trust as trust_wire
 from kokuban_client.errors import (
     ClientClosed,
@@ -77,6 +78,7 @@ class Link:
         self.sessions = lock_wire.SessionServiceStub(self.channel)
         self.conflicts = conflict_wire.ConflictServiceStub(self.channel)
         self.trust = trust_wire.TrustServiceStub(self.channel)
+        self.tasks = task_wire.TaskServiceStub(self.channel)
         self.reached = False
 
 

@@ -15,12 +15,12 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.quarantine_shelf import OnShelf, name_of
+from kokuban_server.app.task_writing import is_event, prefix_of, rules_of_events
 from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal, Verb
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put, TimeBefore
 from kokuban_server.core.commit import (
-    FIELD,
     AddToSet,
     AppendToList,
     At,
@@ -33,7 +33,9 @@ from kokuban_server.core.commit import (
     MustNotExist,
     Outcome,
     Plan,
+    RecordEvent,
     Step,
+    field_of,
     outcome_of,
     plan,
     plan_fold,
@@ -66,7 +68,7 @@ from kokuban_server.records.quarantine_codec import encode_quarantined
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kokuban_server.app.access import Access
+    from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.board_sizes import BoardSizes
     from kokuban_server.app.boards import Board
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.redactions import Holdings
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.app.task_writing import Happening, Looked, TaskWriting
     from kokuban_server.app.write_screening import WriteScreening
     from kokuban_server.core.audit import AuditEntry
     from kokuban_server.core.commit import Commuting, Mutation, Target
@@ -172,11 +175,15 @@ class _Attempt:
     """What it is released from, and by whom; nothing for a commit that was not held back."""
     in_doubt: bool = False
     """Something was sent for it whose fate is not known yet."""
+    tasks: Looked | None = None
+    """What is known of the tasks that it writes events of."""
+    happening: Happening | None = None
+    """What its events come to, as it was planned last."""
 
     @property
     def targets(self) -> list[Target]:
-        """Every entry the commit names."""
-        named = [step.target for step in self.steps]
+        """Every entry the commit names. Where its events come to lie is not known before it is planned."""
+        named = [step.target for step in self.steps if not is_event(step)]
         return named + [belief.target for belief in self.beliefs] if self.beliefs else named
 
     @property
@@ -206,6 +213,7 @@ class Commits:
         audit: AuditLog,
         screening: WriteScreening,
         shelf: QuarantineShelf,
+        tasks: TaskWriting,
         sizes: BoardSizes | None = None,
     ) -> None:
         self._store = store
@@ -219,6 +227,7 @@ class Commits:
         self._audit = audit
         self._screening = screening
         self._shelf = shelf
+        self._tasks = tasks
         self._sizes = sizes
         self._folds: dict[bytes, _Fold] = {}
 
@@ -395,7 +404,7 @@ class Commits:
             if isinstance(mutation, PutEntry | Delete | MergePatch | Endorse):
                 precondition = mutation.precondition
                 if isinstance(precondition, At) and precondition.epoch != epoch:
-                    raise TokenFromAnotherStore(f"mutations[{index}].{FIELD[type(mutation)]}.precondition.at")
+                    raise TokenFromAnotherStore(f"mutations[{index}].{field_of(mutation)}.precondition.at")
             label = labels.get(index)
             if isinstance(mutation, Endorse):
                 label = Label(mutation.trust)
@@ -405,13 +414,14 @@ class Commits:
                 and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE)
             ):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
-            label = label or OWN_WORD
-            if request.holdings is not None:
-                label = request.holdings.labelled(key.region, region.rules.redaction, index, label)
+            label = _holding(request, region, index, label or OWN_WORD)
             if board.record.bars and not isinstance(mutation, Delete):
-                barred = Written(key.region, label, principal, f"mutations[{index}].{FIELD[type(mutation)]}")
+                barred = Written(key.region, label, principal, f"mutations[{index}].{field_of(mutation)}")
                 refuse_barred(barred, board, self._request_ids.digest)
-            steps.append(Step(region.target(key), mutation, index, label))
+            target = region.target(key)
+            if isinstance(mutation, RecordEvent):
+                target = target._replace(rules=rules_of_events(target.rules))
+            steps.append(Step(target, mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = open_region(board, principal, key.region, Verb.READ)
@@ -431,6 +441,13 @@ class Commits:
                     return replay
 
     async def _commit_alone(self, attempt: _Attempt) -> Committed:
+        tasks = [prefix_of(step.target) for step in attempt.steps if is_event(step)]
+        if not tasks:
+            return await self._commit_now(attempt)
+        async with self._tasks.turn(tasks, attempt.deadline):
+            return await self._commit_now(attempt)
+
+    async def _commit_now(self, attempt: _Attempt) -> Committed:
         states = self._guess(attempt)
         certain = states is None
         if states is None:
@@ -446,7 +463,7 @@ class Commits:
             else:
                 revision = await self._apply(change, [attempt])
                 if revision is not None:
-                    self._learn(planned, revision)
+                    self._learn(planned, revision, attempt.happening)
                     self._mirror.learn(change, revision)
                     return Committed(revision, moment.now_ms, False, tuple(planned.outcomes), _places(attempt.request))
                 if attempts:  # the first guess is often merely old; after that, somebody else is really faster
@@ -460,8 +477,20 @@ class Commits:
     def _planned(self, attempt: _Attempt, states: dict[bytes, Current]) -> tuple[Plan, ChangeSet, Moment]:
         moment = self._moment()
         held = self._held(attempt)
-        planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
+        if attempt.tasks is None:
+            planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
+        else:
+            happening = attempt.happening = self._happening(attempt, attempt.tasks, moment)
+            states = states | dict.fromkeys(happening.heads, NOTHING)
+            planned = plan(happening.steps, attempt.beliefs, states, attempt.act, moment)
+            happening.add_to(planned)
         return planned, self._change_set(planned, [attempt], moment, held), moment
+
+    def _happening(self, attempt: _Attempt, looked: Looked, moment: Moment) -> Happening:
+        """Give what the commit's events come to."""
+        fences = [given.fence.lock_id for given in attempt.request.fences]
+        releases = [lock_id for _, lock_id in attempt.request.releases]
+        return self._tasks.plan(attempt.steps, looked, fences, releases, attempt.board_prefix, moment)
 
     def _held(self, attempt: _Attempt) -> Held:
         """Hold the commit against the locks of its regions."""
@@ -482,10 +511,14 @@ class Commits:
         """
         states = {}
         known = self._remembered
+        if any(map(is_event, attempt.steps)):
+            attempt.tasks = self._tasks.guess(attempt.steps)
+            if attempt.tasks is None:
+                return None
         for target, mutation, _, _ in attempt.steps:
             current = known(target.head)
             if current is None:
-                if not isinstance(mutation, PutEntry) or not isinstance(mutation.precondition, MustNotExist):
+                if not _makes_anew(mutation):
                     return None
                 current = NOTHING
             states[target.head] = current
@@ -523,9 +556,9 @@ class Commits:
             doubts = dict.fromkeys(self._doubts(attempt))
             scope = None if attempt.lineage is None else attempt.lineage.scope
             scopes = [] if scope is None else [scope.key]
-            cut = await self._store.read(
-                [attempt.operation, attempt.board.key, *heads, *doubts, *scopes], STRONG, left_s(attempt.deadline)
-            )
+            tasks = self._tasks.keys_of(attempt.steps)
+            named = [attempt.operation, attempt.board.key, *heads, *doubts, *tasks, *scopes]
+            cut = await self._store.read(named, STRONG, left_s(attempt.deadline))
             self._time.saw(cut.store_time_ms)
             record, board, *found = cut.records
             scope_record = found.pop() if scopes else None
@@ -537,22 +570,28 @@ class Commits:
             await self._trace_again(attempt, board)
             if self._catch_up(attempt, board, scope_record):
                 continue
-            found_doubts = found[len(heads) :]
+            found_doubts = found[len(heads) : len(heads) + len(doubts)]
+            if tasks:
+                attempt.tasks = self._tasks.read(tasks, found[-len(tasks) :])
             if await self._locks.settle(list(doubts), found_doubts, cut.revision, attempt.deadline):
                 continue
             if any(key not in doubts for key in self._doubts(attempt)):
                 continue  # the watch has brought a lock meanwhile, which may be gone again
-            states = {}
-            due = False
+            states = self._states(heads, found)
             now_ms = self._time.now_ms()
-            for head, state in zip(heads, found[: len(heads)], strict=True):
-                current = NOTHING if state is None else Current(decode_entry(head, state.value), state.revision)
-                states[head] = current
-                self._heads.learn(head, current)
-                if current.record is not None and cut.store_time_ms < current.record.expire_time_ms <= now_ms:
-                    due = True
+            expiries = [state.record.expire_time_ms for state in states.values() if state.record is not None]
+            due = any(cut.store_time_ms < expiry_ms <= now_ms for expiry_ms in expiries)
             if not due or not await self._time.tick(left_s(attempt.deadline)):
                 return states, None
+
+    def _states(self, heads: Sequence[bytes], records: Sequence[Record | None]) -> dict[bytes, Current]:
+        """Give the states that were read, and remember them."""
+        states = {}
+        for head, state in zip(heads, records, strict=False):  # what was read behind them is of something else
+            current = NOTHING if state is None else Current(decode_entry(head, state.value), state.revision)
+            states[head] = current
+            self._heads.learn(head, current)
+        return states
 
     async def _answered(self, attempt: _Attempt, record: Record | None, store_time_ms: int) -> Committed | None:
         """Give the answer that a commit had already, by the record that makes it happen once.
@@ -612,15 +651,16 @@ class Commits:
             shelf = await self._of_quarantine(attempt, answer.quarantine_id)
             answer = answer._replace(sequences=shelf.item.sequences, commit_time_ms=shelf.item.review_time_ms)
             revision = shelf.revision
+        steps = self._tasks.as_recorded(attempt.steps, answer.event_numbers)
         written = [
             keys.history_record(step.target.head, sequence)
-            for step, sequence in zip(attempt.steps, answer.sequences, strict=True)
+            for step, sequence in zip(steps, answer.sequences, strict=True)
         ]
         records: Sequence[Record | None] = ()
         if written:
             records = (await self._store.read(written, STRONG, left_s(attempt.deadline))).records
         outcomes = []
-        for step, sequence, found in zip(attempt.steps, answer.sequences, records, strict=True):
+        for step, sequence, found in zip(steps, answer.sequences, records, strict=True):
             if found is None:
                 outcomes.append(Outcome(sequence, None))
                 continue
@@ -651,7 +691,7 @@ class Commits:
         lineage = attempts[0].lineage  # what is folded is written in no scope
         if lineage is not None and lineage.scope is not None:
             guards.append(lineage.scope.guard)
-        puts = puts_of(planned)
+        puts = puts_of(planned) + planned.more
         deletes: list[DeleteKey] = planned.clean_ups
         sequences = tuple([record.sequence for _, record in planned.states])
         if any(has_origin(record.label) for _, record in planned.states):
@@ -662,7 +702,8 @@ class Commits:
             released = attempt.released
             if released is None:
                 guards.append(Absent(attempt.operation))
-                answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences))
+                numbers = planned.event_numbers
+                answer = encode_operation(OperationAnswer(request.digest, moment.now_ms, sequences, "", numbers))
                 puts.append(Put(attempt.operation, answer))
             else:  # its own record makes it happen once
                 guards.append(AtRevision(attempt.operation, released.shelf.revision))
@@ -676,15 +717,7 @@ class Commits:
         if ends_ms:
             guards.append(TimeBefore(min(ends_ms)))
         change = ChangeSet(tuple(guards), tuple(puts), tuple(deletes))
-        # One entry's states always fit, so the common commit is not measured.
-        size = change.size_bytes if len(planned.states) > 1 or attempts[0].request.origins.provenance else 0
-        if size > limits.CHANGE_SET_BYTES_MAX:
-            raise InvalidRequest(
-                "COMMIT_TOO_LARGE",
-                "mutations",
-                "what the commit would store is too large",
-                {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
-            )
+        _refuse_too_large(change, planned, attempts[0])
         if self._sizes is not None and any(attempt.puts for attempt in attempts):
             self._sizes.admit(attempts[0].board_prefix, attempts[0].board.id, change)
         return change
@@ -724,9 +757,11 @@ class Commits:
                 sizes.end(attempts[0].board_prefix, growth, revision)
         return revision
 
-    def _learn(self, planned: Plan, revision: int) -> None:
+    def _learn(self, planned: Plan, revision: int, happening: Happening | None = None) -> None:
         for head, record in planned.states:
             self._heads.learn(head, Current(record, revision))
+        if happening is not None:
+            self._tasks.happened(happening, revision)
 
     # Commuting mutations of one entry that arrive while one of them is on its way are folded into the next.
 
@@ -800,12 +835,26 @@ class Commits:
         return None
 
 
+def _holding(request: CommitRequest, region: OpenRegion, place: int, label: Label) -> Label:
+    """Give a mutation's label with what redaction has left in it. Raises `RedactedOtherwiseError`."""
+    if request.holdings is None:
+        return label
+    return request.holdings.labelled(region.region, region.rules.redaction, place, label)
+
+
 def _marked(step: Step, admitted: Mapping[int, Admitted]) -> Step:
     """Give a step with what screening made of it in its label."""
     verdict = admitted.get(step.place)
     if verdict is None:
         return step
     return step._replace(label=step.label.screened(verdict.rule_set, suspicious=verdict.suspicious))
+
+
+def _makes_anew(mutation: Mutation) -> bool:
+    """Say whether a mutation is of an entry that its writer takes not to be there."""
+    if isinstance(mutation, RecordEvent):
+        return True
+    return isinstance(mutation, PutEntry) and isinstance(mutation.precondition, MustNotExist)
 
 
 def _act(agent: str, request: CommitRequest) -> Act:
@@ -815,9 +864,10 @@ def _act(agent: str, request: CommitRequest) -> Act:
 
 def _origins(planned: Plan, attempt: _Attempt, moment: Moment) -> Put:
     """Give the record of what the states of a commit were made of."""
+    steps = attempt.steps if attempt.happening is None else attempt.happening.steps
     states = [
         (step.target.key, record.sequence, record.label)
-        for step, (_, record) in zip(attempt.steps, planned.states, strict=True)
+        for step, (_, record) in zip(steps, planned.states, strict=True)
         if has_origin(record.label)
     ]
     identity = blake2b(attempt.operation, digest_size=16).hexdigest()
@@ -826,6 +876,26 @@ def _origins(planned: Plan, attempt: _Attempt, moment: Moment) -> Put:
         keys.origin(attempt.board_prefix, moment.now_ms, identity),
         encode_origins(act.agent, act.session, moment.now_ms, states),
     )
+
+
+def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> None:
+    """Raise `COMMIT_TOO_LARGE` for what would be more than the store takes at once."""
+    # One entry's states always fit, so the common commit is not measured.
+    size = change.size_bytes if len(planned.states) > 1 or attempt.request.origins.provenance else 0
+    if size > limits.CHANGE_SET_BYTES_MAX:
+        raise InvalidRequest(
+            "COMMIT_TOO_LARGE",
+            "mutations",
+            "what the commit would store is too large",
+            {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
+        )
+    if planned.event_numbers and change.operations > limits.STORE_OPERATIONS_MAX:
+        raise InvalidRequest(
+            "COMMIT_TOO_LARGE",
+            "mutations",
+            "what the commit would do in the store is too much",
+            {"limit": str(limits.STORE_OPERATIONS_MAX), "actual": str(change.operations)},
+        )
 
 
 def _places(request: CommitRequest) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ Everything is found anew at each turn and guarded, so that a server may be kille
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +56,7 @@ _ERASED = EntryKey(Region(RegionKind.USER, "erased"), "erased")
 
 
 class RemovalUpkeep:
-    """The loop that goes on with the removals that have begun, while this server owns the work."""
+    """The loop that goes on with the removals that have begun, while this server owns the work or was asked itself."""
 
     def __init__(
         self,
@@ -73,6 +74,11 @@ class RemovalUpkeep:
         self._report = report
         self._interval_s = interval_s
         self._origins = OriginSweep(store, time)
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Have this server begin at once, whoever owns the work: that one may be gone, and its lease not over yet."""
+        self._asked.set()
 
     async def run(self) -> None:
         """Work until cancelled. What goes wrong is reported and tried again at the next turn."""
@@ -80,10 +86,15 @@ class RemovalUpkeep:
         try:
             while True:
                 with turns.turn():
+                    if self._asked.is_set():
+                        self._asked.clear()
+                        await self.turn()
                     if await self._ownership.hold():
                         await self.turn()
                         await self._origins.turn()
-                await asyncio.sleep(self._interval_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._asked.wait()
         finally:
             await self._ownership.let_go()
 
@@ -231,17 +242,17 @@ class _Step:
 
     async def _reworded(self, seen: Survey, labels: Mapping[StateName, Label | None]) -> list[_Reworded]:
         """Give what has the records of origins say something else of some states, or nothing of those without a label."""
+        if not labels:
+            return []
         named = sorted(
             {origin.key for origin in seen.origins if origin.name in labels and origin.board == self._prefix}
         )
+        says = {name: label if label is None or has_origin(label) else None for name, label in labels.items()}
         changed = []
         for begin in range(0, len(named), limits.BATCH_KEYS_MAX):
             part = named[begin : begin + limits.BATCH_KEYS_MAX]
             for record in (await self._store.read(part, STRONG, _CALL_S)).records:
                 if record is not None:
-                    says = {
-                        name: label if label is None or has_origin(label) else None for name, label in labels.items()
-                    }
                     raw = reworded(record.key, record.value, says)
                     puts, deletes = ([Put(record.key, raw)], []) if raw else ([], [DeleteKey(record.key)])
                     changed.append(_Reworded(AtRevision(record.key, record.revision), puts, deletes))

@@ -1,4 +1,4 @@
-"""Purging sources and erasing persons: planned, begun, told of. What is done is done by `RemovalWork`."""
+"""Purging sources and erasing persons: planned, begun, told of. What is done is done by `RemovalUpkeep`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.boards import Board
     from kokuban_server.app.removal_survey import KeptState, Survey
+    from kokuban_server.app.removal_work import RemovalUpkeep
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.names import EntryKey, Region
@@ -85,7 +86,9 @@ class Removals:
         time: StoreTime,
         audit: AuditLog,
         digest: Callable[[bytes], bytes],
+        upkeep: RemovalUpkeep,
     ) -> None:
+        self._upkeep = upkeep
         self._store = store
         self._access = access
         self._time = time
@@ -200,6 +203,7 @@ class Removals:
                 revision = await self._audit.commit_with(entry, change, deadline)
             except CommitRefused:
                 continue
+            self._upkeep.ask()
             return KnownRemoval(plan_id, revision, begun)
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 

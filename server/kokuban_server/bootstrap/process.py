@@ -54,6 +54,9 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_claims import TaskClaims
+from kokuban_server.app.task_reading import TaskReading
+from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.write_screening import WriteScreening
@@ -75,6 +78,7 @@ from kokuban_server.wire.lock_services import LockService, SessionService
 from kokuban_server.wire.redacting import RedactedCommits, Redactor
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
+from kokuban_server.wire.task_services import TaskService
 from kokuban_server.wire.trust_services import TrustService
 from kokuban_server.wire.usage import PrincipalLimits
 
@@ -152,7 +156,7 @@ class Server:
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
         self._screenings = Screenings(access, ProcessScreener())
-        screening, shelf = WriteScreening(self._screenings), QuarantineShelf(store)
+        screening, shelf, tasks = WriteScreening(self._screenings), QuarantineShelf(store), TaskWriting()
         commits = Commits(
             store,
             access,
@@ -165,6 +169,7 @@ class Server:
             audit,
             screening,
             shelf,
+            tasks,
             self._sizes,
         )
         self._redactions = Redactions(ProcessScreener(), request_ids.digest)
@@ -176,15 +181,15 @@ class Server:
         self._gauges = Gauges(store, self._mirror, self._watches, conflicts, _report)
         self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
-        recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
+        redacted = RedactedCommits(RecordedCommits(commits, conflicts, self._mirror, measures), access, redactor)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
-        epoch = store.epoch
+        epoch, of_tasks = store.epoch, TaskReading(store, access, reads)
         self._wire = WireServer(
             {
                 "BoardService": BoardService(
-                    RedactedCommits(recorded, access, redactor),
+                    redacted,
                     reads,
                     self._watches,
                     Gate(store, access, time),
@@ -194,6 +199,14 @@ class Server:
                 ).methods,
                 "SessionService": SessionService(self._sessions, redactor, request_ids, epoch).methods,
                 "LockService": LockService(recorded_locks, held, redactor, request_ids, epoch).methods,
+                "TaskService": TaskService(
+                    redacted,
+                    TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
+                    of_tasks,
+                    redactor,
+                    request_ids,
+                    epoch,
+                ).methods,
                 "ConflictService": ConflictService(
                     ConflictReading(store, access, time, settings.bookmark_interval_s), epoch
                 ).methods,
@@ -207,7 +220,7 @@ class Server:
                     Endorsements(commits, access),
                     review,
                     ProvenanceTrace(store, access),
-                    Removals(store, access, time, audit, request_ids.digest),
+                    Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
                     redactor,
                     request_ids,
                     epoch,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kokuban_server.core import json_values, keys, limits
 from kokuban_server.core.change_set import Absent, AtRevision, DeleteKey, Guard, TimeBefore
+from kokuban_server.core.change_set import Put as StorePut
 from kokuban_server.core.entry import EntryRecord, EntryState, Form, Value
 from kokuban_server.core.refusals import (
     AlreadyExists,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import RegionRules
     from kokuban_server.core.entry import Act, Current
     from kokuban_server.core.names import EntryKey
+    from kokuban_server.core.tasks import TaskEvent
     from kokuban_server.core.trust import Source
 
 
@@ -128,8 +130,20 @@ class Endorse(NamedTuple):
     trust: Trust
 
 
+class RecordEvent(NamedTuple):
+    """Append an event to a task's log: it becomes an entry of its own."""
+
+    event: TaskEvent
+    """As it was asked for, and in a plan as it happens."""
+    value: Value
+    words: Mapping[str, str]
+    """What else is said of it, as the entry's metadata."""
+    kind: str
+    """The mutation's field in the proto."""
+
+
 Commuting: TypeAlias = Increment | AppendToList | AddToSet
-Mutation: TypeAlias = Put | Delete | Commuting | MergePatch | Endorse
+Mutation: TypeAlias = Put | Delete | Commuting | MergePatch | Endorse | RecordEvent
 
 FIELD: Final[dict[type[Mutation], str]] = {
     Put: "put",
@@ -140,7 +154,12 @@ FIELD: Final[dict[type[Mutation], str]] = {
     MergePatch: "merge_patch",
     Endorse: "endorse",
 }
-"""Each mutation's field in the proto; an endorsement is no mutation there, but a request of its own."""
+"""Each mutation's field in the proto; an endorsement is no mutation there, but a request of its own. Events have several."""
+
+
+def field_of(mutation: Mutation) -> str:
+    """Give a mutation's field in the proto."""
+    return mutation.kind if isinstance(mutation, RecordEvent) else FIELD[type(mutation)]
 
 
 class Target(NamedTuple):
@@ -190,6 +209,8 @@ class Outcome(NamedTuple):
     """Of what was written; nothing for a delete."""
     is_shown: bool = True
     """The value may be shown to whoever wrote: it is not below the region's read floor."""
+    event_number: int = 0
+    """Of the event that was appended to a task."""
 
 
 @dataclass(slots=True)
@@ -204,6 +225,10 @@ class Plan:
     clean_ups: list[DeleteKey] = field(default_factory=list)
     """Deletions that may also be left to the sweeper."""
     outcomes: list[Outcome] = field(default_factory=list)
+    more: list[StorePut] = field(default_factory=list)
+    """What else is written: how tasks stand behind what happens in them."""
+    event_numbers: tuple[int, ...] = ()
+    """Of the events that are appended to tasks, in the order of the mutations."""
 
 
 def plan(
@@ -241,7 +266,7 @@ def _stepped(
 ) -> tuple[EntryRecord, Value | None]:
     """Give the state that a step makes, and the value that it computes, if it computes one."""
     target, mutation, number, label = step
-    place = f"mutations[{number}].{FIELD[type(mutation)]}"
+    place = f"mutations[{number}].{field_of(mutation)}"
     if isinstance(mutation, Put | Delete | MergePatch | Endorse):
         _judge(mutation.precondition, target, current, live, f"{place}.precondition", moment)
     _refuse_lowering(label, live, target, place)
@@ -255,6 +280,8 @@ def _stepped(
         _bury(record, EntryState.DELETED, target.rules)
     elif isinstance(mutation, Endorse):
         _endorse(record, mutation, act)
+    elif isinstance(mutation, RecordEvent):
+        record.value, record.metadata, record.event = mutation.value, dict(mutation.words), mutation.event
     else:
         value = record.value = compute(mutation, record.value, target, place)
     if not isinstance(mutation, Delete | Endorse):
@@ -388,6 +415,7 @@ def _successor(current: Current, live: EntryRecord | None, now_ms: int, rules: R
         live.metadata,
         (),
         live.label,
+        live.event,
     )
 
 
@@ -396,7 +424,8 @@ def outcome_of(record: EntryRecord, computed: Value | None, rules: RegionRules) 
     if record.state is not EntryState.LIVE:
         return Outcome(record.sequence, computed)
     trust = record.label.trust
-    return Outcome(record.sequence, computed, trust, trust >= rules.read_floor)
+    number = 0 if record.event is None else record.event.number
+    return Outcome(record.sequence, computed, trust, trust >= rules.read_floor, number)
 
 
 def _refuse_lowering(label: Label, live: EntryRecord | None, target: Target, place: str) -> None:

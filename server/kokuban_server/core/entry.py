@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core.trust import OWN_WORD, Label
+
+if TYPE_CHECKING:
+    from kokuban_server.core.tasks import TaskEvent
 
 
 class Form(enum.IntEnum):
@@ -72,6 +75,8 @@ class EntryRecord:
     acts: tuple[Act, ...] = ()
     label: Label = OWN_WORD
     """How far it may be believed."""
+    event: TaskEvent | None = None
+    """What an event of a task says beside its value; no word of its writer's is in it."""
 
     def withheld(self) -> EntryRecord:
         """Give the state as it is shown to whoever wants more trust: that it is there, and no word of its writers'."""
@@ -107,3 +112,5 @@ class OperationAnswer(NamedTuple):
     """Of the written entries, in the order of the mutations."""
     quarantine_id: str = ""
     """What was kept instead of committing, or nothing."""
+    event_numbers: tuple[int, ...] = ()
+    """Of the events that were appended to tasks, in the order of the mutations."""

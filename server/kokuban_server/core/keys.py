@@ -37,6 +37,9 @@ AUDIT_ANCHOR: Final = b"u/a/"  # what the ends of chains were
 AUDIT_NEWEST: Final = b"u/n/"  # a tenant's newest anchor
 CONFLICT: Final = b"y/r/"  # a request that lost, in order of time on its board, the newest first
 CONFLICT_PLACE: Final = b"y/i/"  # where the record of a conflict stands, by the conflict's id
+TASK_LOG: Final = b"j/l/"  # the number of a task's last event
+TASK: Final = b"j/s/"  # how a task stands
+TASK_ACTION: Final = b"j/a/"  # that an action of a task was recorded
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
 SESSION: Final = b"k/n/"  # a session, on its lease
@@ -358,6 +361,21 @@ def parse_conflict(key: bytes) -> tuple[bytes, int, str]:
 def conflict_place(board_prefix_key: bytes, conflict_id: str) -> bytes:
     """Give the key of what says where a conflict's record stands."""
     return CONFLICT_PLACE + board_prefix_key + conflict_id.encode() + b"/"
+
+
+def task_action(region: bytes, step: str, action: str) -> bytes:
+    """Give the key of what says that an action was recorded. `region` comes from `region_prefix`."""
+    return TASK_ACTION + region + join(step.encode(), action.encode())
+
+
+def tasks(tenant: str, board_id: str) -> bytes:
+    """Give the prefix of the records of how a board's tasks stand."""
+    return TASK + join(tenant.encode(), board_id.encode())
+
+
+def parse_task(key: bytes) -> Region:
+    """Give the region of a task whose record stands at a key."""
+    return parse_region(split(key[len(TASK) :])[-1].decode())
 
 
 def parse_head(key: bytes) -> tuple[str, str, EntryKey]:

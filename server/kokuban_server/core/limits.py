@@ -142,6 +142,29 @@ QUARANTINE_BYTES_MAX: Final = 16 * 1024 * 1024
 QUARANTINE_PAGE_ENTRIES_MAX: Final = 100
 QUARANTINE_FINDINGS_ENTRIES_MAX: Final = 16
 
+# Tasks.
+TASK_NAME_BYTES_MAX: Final = 128
+"""Ids of steps, actions, constraints and interrupts, labels, and what tells a configuration."""
+TASK_STEPS_ENTRIES_MAX: Final = 256
+TASK_STEPS_AT_ONCE_ENTRIES_MAX: Final = 30
+"""Steps that a task is created with; and answers that are given at once."""
+TASK_CONSTRAINTS_ENTRIES_MAX: Final = 64
+TASK_INTERRUPTS_ENTRIES_MAX: Final = 64
+"""Those that are open; and those that were answered and are still told."""
+STEP_DEPENDENCIES_ENTRIES_MAX: Final = 32
+STEP_LABELS_ENTRIES_MAX: Final = 16
+STEP_PRIORITY_POINTS_MAX: Final = 1_000
+STEP_ATTEMPTS_DEFAULT: Final = 3
+STEP_ATTEMPTS_MAX: Final = 100
+STEP_BACK_OFF_MS_MAX: Final = 24 * 3_600 * 1_000
+STEP_ACTIONS_ENTRIES_MAX: Final = 64
+"""Actions of one step that were begun and not ended."""
+WORKER_LABELS_ENTRIES_MAX: Final = 64
+EVENT_ERROR_BYTES_MAX: Final = 1_024
+RESUME_EVENTS_ENTRIES_MAX: Final = 100
+RESUME_EVENTS_BYTES_MAX: Final = 1024 * 1024
+TASK_PAGE_ENTRIES_MAX: Final = 100
+
 # The log of conflicts.
 CONFLICTS_ENTRIES_MAX: Final = 5_000
 """Of one board; the oldest go first."""

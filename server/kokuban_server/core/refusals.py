@@ -446,6 +446,162 @@ class PurgesFull(Refusal):
 
 
 @dataclass(eq=False)
+class ActionRecorded(Refusal):
+    """The action was recorded before, and is not done again."""
+
+    field_path: str
+    task: str
+    step: str
+    action: str
+    event: int
+    how: str
+    reason = "ACTION_RECORDED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        place = {"field": self.field_path, "task": self.task, "step": self.step, "action_id": self.action}
+        return {**place, "event": str(self.event), "how": self.how}
+
+
+@dataclass(eq=False)
+class ActionInDoubt(Refusal):
+    """The action was begun before, and nobody recorded how it ended."""
+
+    field_path: str
+    task: str
+    step: str
+    action: str
+    event: int
+    attempt: int
+    if_in_doubt: str
+    reason = "ACTION_IN_DOUBT"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "field": self.field_path,
+            "task": self.task,
+            "step": self.step,
+            "action_id": self.action,
+            "event": str(self.event),
+            "attempt": str(self.attempt),
+            "if_in_doubt": self.if_in_doubt,
+        }
+
+
+@dataclass(eq=False)
+class ActionNotStarted(Refusal):
+    """What would end was not begun, or has ended already."""
+
+    field_path: str
+    task: str
+    step: str
+    action: str
+    reason = "ACTION_NOT_STARTED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "task": self.task, "step": self.step, "action_id": self.action}
+
+
+@dataclass(eq=False)
+class StepNotHeld(Refusal):
+    """What happens in a step is recorded by who holds it."""
+
+    field_path: str
+    task: str
+    step: str
+    status: str
+    """Empty if there is no such step."""
+    reason = "STEP_NOT_HELD"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        status = {"status": self.status} if self.status else {}
+        return {"field": self.field_path, "task": self.task, "step": self.step, **status}
+
+
+@dataclass(eq=False)
+class TaskOver(Refusal):
+    """The task is completed or cancelled."""
+
+    field_path: str
+    task: str
+    status: str
+    reason = "TASK_OVER"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "task": self.task, "status": self.status}
+
+
+@dataclass(eq=False)
+class NoStepReady(Refusal):
+    """No step can be given to this worker now."""
+
+    task: str
+    running: int
+    waiting: int
+    unable: int
+    dead: int
+    retry_time_ms: int
+    """When the first rest ends, or 0."""
+    reason = "NO_STEP_READY"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        counts = {"running": self.running, "waiting": self.waiting, "unable": self.unable, "dead": self.dead}
+        if self.retry_time_ms:
+            counts["retry_time_ms"] = self.retry_time_ms
+        return {"task": self.task, **{name: str(count) for name, count in counts.items()}}
+
+
+@dataclass(eq=False)
+class NotOpen(Refusal):
+    """There is no such constraint in force, or no such interrupt open."""
+
+    field_path: str
+    task: str
+    what: str
+    subject: str
+    reason = "NOT_OPEN"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "task": self.task, "what": self.what, "id": self.subject}
+
+
+@dataclass(eq=False)
+class ConfigChanged(Refusal):
+    """The worker's configuration is not that of the step's last checkpoint, and the task refuses that."""
+
+    task: str
+    step: str
+    given: str
+    actual: str
+    reason = "CONFIG_CHANGED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"task": self.task, "step": self.step, "given": self.given, "actual": self.actual}
+
+
+@dataclass(eq=False)
+class TaskFull(Refusal):
+    """The task has as many of these as it may."""
+
+    field_path: str
+    task: str
+    what: str
+    limit: int
+    reason = "TASK_FULL"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "task": self.task, "what": self.what, "limit": str(self.limit)}
+
+
+@dataclass(eq=False)
 class RequestIdReused(Refusal):
     """The id belongs to a commit with other arguments."""
 

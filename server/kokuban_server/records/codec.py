@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from google.protobuf.message import DecodeError
 
 from kokuban.store.v1 import records_pb2 as pb
 from kokuban_server.core.entry import Act, EntryRecord, EntryState, Form, OperationAnswer, Value
 from kokuban_server.core.refusals import StoreCorrupt
 from kokuban_server.core.trust import OWN_WORD, Label
+from kokuban_server.records.task_codec import encode_event, read_event
 from kokuban_server.records.trust_codec import encode_label, read_label
+
+if TYPE_CHECKING:
+    from kokuban_server.core.tasks import TaskEvent
 
 _STORED_STATES = {
     EntryState.LIVE: pb.ENTRY_STATE_LIVE,
@@ -57,6 +63,8 @@ def encode_entry(record: EntryRecord) -> bytes:
             message.media_type = media_type
     if record.label is not OWN_WORD:
         message.label.CopyFrom(encode_label(record.label))
+    if record.event is not None:
+        message.event.CopyFrom(encode_event(record.event))
     return message.SerializeToString()
 
 
@@ -90,6 +98,7 @@ def decode_entry(key: bytes, raw: bytes) -> EntryRecord:
         dict(message.metadata),
         tuple([_act(act) for act in message.acts]),
         _label(key, message.label) if message.HasField("label") else OWN_WORD,
+        _event(key, message.event) if message.HasField("event") else None,
     )
 
 
@@ -112,6 +121,13 @@ def _label(key: bytes, message: pb.LabelRecord) -> Label:
         raise StoreCorrupt(key, f"not a label: {error}") from error
 
 
+def _event(key: bytes, message: pb.TaskEventRecord) -> TaskEvent:
+    try:
+        return read_event(message)
+    except ValueError as error:
+        raise StoreCorrupt(key, f"not an event of a task: {error}") from error
+
+
 def encode_operation(answer: OperationAnswer) -> bytes:
     """Give the stored form of an operation record."""
     return pb.OperationRecord(
@@ -119,6 +135,7 @@ def encode_operation(answer: OperationAnswer) -> bytes:
         commit_time_ms=answer.commit_time_ms,
         sequences=answer.sequences,
         quarantine_id=answer.quarantine_id,
+        event_numbers=answer.event_numbers,
     ).SerializeToString()
 
 
@@ -128,7 +145,13 @@ def decode_operation(key: bytes, raw: bytes) -> OperationAnswer:
         message = pb.OperationRecord.FromString(raw)
     except DecodeError as error:
         raise StoreCorrupt(key, f"not an operation record: {error}") from error
-    return OperationAnswer(message.digest, message.commit_time_ms, tuple(message.sequences), message.quarantine_id)
+    return OperationAnswer(
+        message.digest,
+        message.commit_time_ms,
+        tuple(message.sequences),
+        message.quarantine_id,
+        tuple(message.event_numbers),
+    )
 
 
 def encode_owner(server_id: str) -> bytes:

@@ -29,14 +29,16 @@ from kokuban_server.core.commit import (
     Precondition,
     Provenance,
     Put,
+    RecordEvent,
     TimeToLive,
     Unconditional,
 )
-from kokuban_server.core.entry import Form, Value
-from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
+from kokuban_server.core.names import EntryKey, Region, RegionKind, parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import is_epoch
+from kokuban_server.core.tasks import is_reserved
 from kokuban_server.core.trust import UNDECLARED, Source, SourceKind, Trust
+from kokuban_server.wire import decode_tasks
 from kokuban_server.wire.fields import (
     NANOS_PER_MS,
     UUID7,
@@ -53,6 +55,8 @@ from kokuban_server.wire.fields import (
     trust_level,
     words,
 )
+from kokuban_server.wire.values import parse_json
+from kokuban_server.wire.values import value as parse_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,9 +67,8 @@ if TYPE_CHECKING:
 
     from kokuban.v1 import admin_service_pb2 as admin_pb
     from kokuban.v1 import board_service_pb2 as board_pb
-    from kokuban.v1 import entry_pb2, lock_pb2, trust_pb2, trust_service_pb2
-
-_MEDIA_TYPE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+    from kokuban.v1 import entry_pb2, lock_pb2, task_service_pb2, trust_pb2, trust_service_pb2
+    from kokuban_server.core.entry import Value
 
 # Names of fields are given from where a function stands, and completed further up only when something is refused.
 
@@ -144,7 +147,9 @@ def _release(message: lock_pb2.Fence, index: int, fences: list[FenceGiven], rele
 
 def _distinct(mutations: Sequence[tuple[EntryKey, Mutation, int]], messages: Sequence[commit_pb2.Mutation]) -> None:
     seen: set[EntryKey] = set()
-    for key, _, index in mutations:
+    for key, mutation, index in mutations:
+        if isinstance(mutation, RecordEvent):  # each becomes an entry of its own
+            continue
         if key in seen:
             field = f"mutations[{index}].{messages[index].WhichOneof('kind')}.key"
             raise InvalidRequest("DUPLICATE_KEY", field, "a commit changes each entry by at most one mutation")
@@ -167,6 +172,10 @@ def _size(message: commit_pb2.CommitRequest) -> int:
             texts = list(mutation.append_to_list.items)
         elif kind == "add_to_set":
             texts = list(mutation.add_to_set.items)
+        elif kind in decode_tasks.KINDS:
+            data = decode_tasks.data_of(kind, getattr(mutation, kind))
+            texts = [data.text, data.json]
+            total += len(data.binary.data)
         else:  # a delete, an increment or a release has none
             texts = [mutation.merge_patch.patch]
         total += sum(len(text.encode()) for text in texts)
@@ -210,12 +219,23 @@ def _mutation(message: commit_pb2.Mutation, index: int) -> tuple[EntryKey, Mutat
         )
     body = getattr(message, kind)
     try:
+        if kind in decode_tasks.KINDS:
+            of = decode_tasks.provenance_of(kind, body)
+            return *decode_tasks.event(kind, body), None if of is None else _provenance(of)
         claimed = None
         if kind != "delete" and body.HasField("provenance"):
             claimed = _provenance(body.provenance)
-        return entry_key(body.key, "key"), _MUTATIONS[kind](body), claimed
+        return _free_key(body.key, "key"), _MUTATIONS[kind](body), claimed
     except InvalidRequest as refusal:
         raise refusal.under(f"mutations[{index}].{kind}") from None
+
+
+def _free_key(message: entry_pb2.EntryKey, field: str) -> EntryKey:
+    """Give the entry that a key names, unless only mutations of tasks write it."""
+    key = entry_key(message, field)
+    if key.region.kind is RegionKind.TASK and is_reserved(key.path):
+        raise InvalidRequest("TASK_PATH_RESERVED", field, "is written by the mutations of tasks only")
+    return key
 
 
 def _provenance(message: entry_pb2.Provenance) -> Provenance:
@@ -277,7 +297,7 @@ def revision_at(message: entry_pb2.Revision, field: str) -> At:
 
 def _put(message: commit_pb2.Put) -> Put:
     precondition = _precondition(message.precondition, "precondition")
-    value = _value(message.value, "value") if message.HasField("value") else None
+    value = parse_value(message.value, "value") if message.HasField("value") else None
     metadata = _metadata(message.metadata, "metadata") if message.metadata else {}
     expiry = _expiry(message)
     if message.HasField("update_mask"):
@@ -322,49 +342,6 @@ def _masked(
         change,
         (expiry or Never()) if "expire_time" in paths else None,
     )
-
-
-def _value(message: entry_pb2.Value, field: str) -> Value:
-    form = message.WhichOneof("form")
-    if form is None:
-        raise InvalidRequest("VALUE_REQUIRED", field, "a value is text, json or binary")
-    if form == "external":
-        raise InvalidRequest("FIELD_INVALID", f"{field}.external", "say where a value comes from by its provenance")
-    if form == "text":
-        value = Value(Form.TEXT, message.text)
-    elif form == "json":
-        value = Value(Form.JSON, message.json)
-    else:
-        media_type = message.binary.media_type
-        if not media_type or len(media_type) > limits.MEDIA_TYPE_BYTES_MAX or not _MEDIA_TYPE.fullmatch(media_type):
-            raise InvalidRequest("FIELD_INVALID", f"{field}.binary.media_type", "1 to 255 printable ASCII characters")
-        value = Value(Form.BINARY, message.binary.data, media_type)
-    size = value.size_bytes
-    if size > limits.VALUE_BYTES_MAX:
-        raise InvalidRequest(
-            "VALUE_TOO_LARGE",
-            f"{field}.{form}",
-            f"at most {limits.VALUE_BYTES_MAX} bytes, this has {size}",
-            {"limit": str(limits.VALUE_BYTES_MAX), "actual": str(size)},
-        )
-    if form == "json":
-        parse_json(message.json, f"{field}.json")
-    return value
-
-
-def parse_json(text: str, field: str) -> json_values.Json:
-    """Give what a JSON text says; refuse one that is none."""
-    try:
-        return json_values.parse(text)
-    except json_values.TooDeepError:
-        raise InvalidRequest(
-            "JSON_TOO_DEEP",
-            field,
-            f"at most {limits.JSON_DEPTH_MAX} levels",
-            {"limit": str(limits.JSON_DEPTH_MAX)},
-        ) from None
-    except json_values.NotJsonError as error:
-        raise InvalidRequest("VALUE_NOT_JSON", field, str(error)[:120]) from None
 
 
 def _metadata(pairs: Mapping[str, str], field: str) -> dict[str, str]:
@@ -465,7 +442,8 @@ def trusting(
     message: board_pb.GetEntryRequest
     | board_pb.BatchGetEntriesRequest
     | board_pb.ListEntriesRequest
-    | board_pb.ListRevisionsRequest,
+    | board_pb.ListRevisionsRequest
+    | task_service_pb2.ListEventsRequest,
 ) -> Trusting:
     """Give how much trust a read wants, and where it is noted what it was given of less."""
     floor = trust_level(message.floor, "floor") if message.floor else None

@@ -200,8 +200,9 @@ def committed(answer: Committed, epoch: str) -> commit_pb2.CommitResponse:
             sequence=sequence,
             value=None if computed is None or not is_shown else value(computed),
             trust=trust or 0,  # type: ignore[arg-type]  # the numbers are the same
+            event_number=number,
         )
-        for sequence, computed, trust, is_shown in answer.outcomes
+        for sequence, computed, trust, is_shown, number in answer.outcomes
     ]
     for place in answer.releases:  # in ascending order, so each gets to its own place among the others
         results.insert(place, commit_pb2.MutationResult())

@@ -16,6 +16,7 @@ from kokuban.v1 import (
     conflict_service_pb2,
     lock_service_pb2,
     session_service_pb2,
+    task_service_pb2,
     trust_service_pb2,
 )
 from kokuban_server.core import limits
@@ -36,6 +37,7 @@ _SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
     board_service_pb2.DESCRIPTOR.services_by_name["BoardService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     lock_service_pb2.DESCRIPTOR.services_by_name["LockService"],
+    task_service_pb2.DESCRIPTOR.services_by_name["TaskService"],
     conflict_service_pb2.DESCRIPTOR.services_by_name["ConflictService"],
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     trust_service_pb2.DESCRIPTOR.services_by_name["TrustService"],

@@ -15,6 +15,7 @@ from kokuban_server.core.trust import UNDECLARED
 from kokuban_server.wire import decode, encode, provenance, quarantine
 from kokuban_server.wire.fields import page_size, page_token, parse_message
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
+from kokuban_server.wire.values import parse_json
 
 if TYPE_CHECKING:
     from kokuban_server.app.endorsements import Endorsements
@@ -130,7 +131,7 @@ class TrustService:
         message = parse_message(pb.RedactTextRequest, raw)
         board_id, text = parse_board(message.board), _text(message.text)
         if message.json:
-            decode.parse_json(text, "text")
+            parse_json(text, "text")
         board, redaction = await self._screenings.redact(
             call.principal,
             board_id,

@@ -258,7 +258,7 @@ class PurgeReceipt(_message.Message):
     revisions: _builtins.int
     """revisions counts the records of entries' histories, of what their states were made of, and of purges and erasures."""
     locks: _builtins.int
-    """locks counts the records of sessions, locks and waits."""
+    """locks counts the records of sessions, locks and waits, and of how tasks stand."""
     conflicts: _builtins.int
     """conflicts counts the records of conflicts, two of each."""
     @_builtins.property

@@ -28,10 +28,11 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kokuban.v1 import entry_pb2 as kokuban_dot_v1_dot_entry__pb2
 from kokuban.v1 import error_reason_pb2 as kokuban_dot_v1_dot_error__reason__pb2
 from kokuban.v1 import lock_pb2 as kokuban_dot_v1_dot_lock__pb2
+from kokuban.v1 import task_pb2 as kokuban_dot_v1_dot_task__pb2
 from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kokuban/v1/commit.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/entry.proto\x1a\x1dkokuban/v1/error_reason.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xa0\x03\n\x03Put\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\x12 \n\x05value\x18\x03 \x01(\x0b\x32\x11.kokuban.v1.Value\x12/\n\x08metadata\x18\x04 \x03(\x0b\x32\x1d.kokuban.v1.Put.MetadataEntry\x12\x31\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12(\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12/\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12*\n\nprovenance\x18\x08 \x01(\x0b\x32\x16.kokuban.v1.Provenance\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06\x65xpiry\"[\n\x06\x44\x65lete\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\"f\n\tIncrement\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\n\n\x02\x62y\x18\x02 \x01(\x03\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"l\n\x0c\x41ppendToList\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05items\x18\x02 \x03(\t\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"h\n\x08\x41\x64\x64ToSet\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05items\x18\x02 \x03(\t\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"\x9a\x01\n\nMergePatch\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\x12\r\n\x05patch\x18\x03 \x01(\t\x12*\n\nprovenance\x18\x04 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"/\n\x0bReleaseLock\x12 \n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Fence\"\xc4\x02\n\x08Mutation\x12\x1e\n\x03put\x18\x01 \x01(\x0b\x32\x0f.kokuban.v1.PutH\x00\x12$\n\x06\x64\x65lete\x18\x02 \x01(\x0b\x32\x12.kokuban.v1.DeleteH\x00\x12*\n\tincrement\x18\x03 \x01(\x0b\x32\x15.kokuban.v1.IncrementH\x00\x12\x32\n\x0e\x61ppend_to_list\x18\x04 \x01(\x0b\x32\x18.kokuban.v1.AppendToListH\x00\x12*\n\nadd_to_set\x18\x05 \x01(\x0b\x32\x14.kokuban.v1.AddToSetH\x00\x12-\n\x0bmerge_patch\x18\x06 \x01(\x0b\x32\x16.kokuban.v1.MergePatchH\x00\x12/\n\x0crelease_lock\x18\x07 \x01(\x0b\x32\x17.kokuban.v1.ReleaseLockH\x00\x42\x06\n\x04kind\"f\n\x11\x45ntryPrecondition\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\"\xe7\x01\n\rCommitRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x34\n\rpreconditions\x18\x03 \x03(\x0b\x32\x1d.kokuban.v1.EntryPrecondition\x12\'\n\tmutations\x18\x04 \x03(\x0b\x32\x14.kokuban.v1.Mutation\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x10\n\x08retry_of\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\x12\x0f\n\x07session\x18\x08 \x01(\t\"k\n\x0eMutationResult\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Value\x12%\n\x05trust\x18\x03 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\"\xfd\x01\n\x0e\x43ommitResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12/\n\x0b\x63ommit_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08replayed\x18\x04 \x01(\x08\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.kokuban.v1.MutationResult\x12)\n\nredactions\x18\x06 \x03(\x0b\x32\x15.kokuban.v1.Redaction\x12\x19\n\x11unsearched_fields\x18\x07 \x03(\t\"@\n\x13\x43ommitStreamRequest\x12)\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x19.kokuban.v1.CommitRequest\"\xe7\x01\n\x07Refusal\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.kokuban.v1.ErrorReason\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x33\n\x08metadata\x18\x04 \x03(\x0b\x32!.kokuban.v1.Refusal.MetadataEntry\x12.\n\x0bretry_delay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x14\x43ommitStreamResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12/\n\tcommitted\x18\x02 \x01(\x0b\x32\x1a.kokuban.v1.CommitResponseH\x00\x12&\n\x07refused\x18\x03 \x01(\x0b\x32\x13.kokuban.v1.RefusalH\x00\x42\x08\n\x06resultb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kokuban/v1/commit.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/entry.proto\x1a\x1dkokuban/v1/error_reason.proto\x1a\x15kokuban/v1/lock.proto\x1a\x15kokuban/v1/task.proto\x1a\x16kokuban/v1/trust.proto\"\xa0\x03\n\x03Put\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\x12 \n\x05value\x18\x03 \x01(\x0b\x32\x11.kokuban.v1.Value\x12/\n\x08metadata\x18\x04 \x03(\x0b\x32\x1d.kokuban.v1.Put.MetadataEntry\x12\x31\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12(\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12/\n\x0bupdate_mask\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12*\n\nprovenance\x18\x08 \x01(\x0b\x32\x16.kokuban.v1.Provenance\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06\x65xpiry\"[\n\x06\x44\x65lete\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\"f\n\tIncrement\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\n\n\x02\x62y\x18\x02 \x01(\x03\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"l\n\x0c\x41ppendToList\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05items\x18\x02 \x03(\t\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"h\n\x08\x41\x64\x64ToSet\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05items\x18\x02 \x03(\t\x12*\n\nprovenance\x18\x03 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"\x9a\x01\n\nMergePatch\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\x12\r\n\x05patch\x18\x03 \x01(\t\x12*\n\nprovenance\x18\x04 \x01(\x0b\x32\x16.kokuban.v1.Provenance\"/\n\x0bReleaseLock\x12 \n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Fence\"\xe6\x04\n\x08Mutation\x12\x1e\n\x03put\x18\x01 \x01(\x0b\x32\x0f.kokuban.v1.PutH\x00\x12$\n\x06\x64\x65lete\x18\x02 \x01(\x0b\x32\x12.kokuban.v1.DeleteH\x00\x12*\n\tincrement\x18\x03 \x01(\x0b\x32\x15.kokuban.v1.IncrementH\x00\x12\x32\n\x0e\x61ppend_to_list\x18\x04 \x01(\x0b\x32\x18.kokuban.v1.AppendToListH\x00\x12*\n\nadd_to_set\x18\x05 \x01(\x0b\x32\x14.kokuban.v1.AddToSetH\x00\x12-\n\x0bmerge_patch\x18\x06 \x01(\x0b\x32\x16.kokuban.v1.MergePatchH\x00\x12/\n\x0crelease_lock\x18\x07 \x01(\x0b\x32\x17.kokuban.v1.ReleaseLockH\x00\x12-\n\x0b\x63reate_task\x18\x14 \x01(\x0b\x32\x16.kokuban.v1.CreateTaskH\x00\x12\'\n\x08\x61\x64\x64_step\x18\x15 \x01(\x0b\x32\x13.kokuban.v1.AddStepH\x00\x12/\n\x0c\x61ppend_event\x18\x16 \x01(\x0b\x32\x17.kokuban.v1.AppendEventH\x00\x12\x35\n\x0fsave_checkpoint\x18\x17 \x01(\x0b\x32\x1a.kokuban.v1.SaveCheckpointH\x00\x12\x31\n\rcomplete_step\x18\x18 \x01(\x0b\x32\x18.kokuban.v1.CompleteStepH\x00\x12-\n\x0b\x63\x61ncel_task\x18\x19 \x01(\x0b\x32\x16.kokuban.v1.CancelTaskH\x00\x42\x06\n\x04kind\"f\n\x11\x45ntryPrecondition\x12!\n\x03key\x18\x01 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12.\n\x0cprecondition\x18\x02 \x01(\x0b\x32\x18.kokuban.v1.Precondition\"\xe7\x01\n\rCommitRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x34\n\rpreconditions\x18\x03 \x03(\x0b\x32\x1d.kokuban.v1.EntryPrecondition\x12\'\n\tmutations\x18\x04 \x03(\x0b\x32\x14.kokuban.v1.Mutation\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x10\n\x08retry_of\x18\x06 \x01(\t\x12!\n\x06\x66\x65nces\x18\x07 \x03(\x0b\x32\x11.kokuban.v1.Fence\x12\x0f\n\x07session\x18\x08 \x01(\t\"\x81\x01\n\x0eMutationResult\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.kokuban.v1.Value\x12%\n\x05trust\x18\x03 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x14\n\x0c\x65vent_number\x18\x14 \x01(\x03\"\xfd\x01\n\x0e\x43ommitResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12&\n\x08revision\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Revision\x12/\n\x0b\x63ommit_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08replayed\x18\x04 \x01(\x08\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.kokuban.v1.MutationResult\x12)\n\nredactions\x18\x06 \x03(\x0b\x32\x15.kokuban.v1.Redaction\x12\x19\n\x11unsearched_fields\x18\x07 \x03(\t\"@\n\x13\x43ommitStreamRequest\x12)\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x19.kokuban.v1.CommitRequest\"\xe7\x01\n\x07Refusal\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.kokuban.v1.ErrorReason\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x33\n\x08metadata\x18\x04 \x03(\x0b\x32!.kokuban.v1.Refusal.MetadataEntry\x12.\n\x0bretry_delay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x14\x43ommitStreamResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12/\n\tcommitted\x18\x02 \x01(\x0b\x32\x1a.kokuban.v1.CommitResponseH\x00\x12&\n\x07refused\x18\x03 \x01(\x0b\x32\x13.kokuban.v1.RefusalH\x00\x42\x08\n\x06resultb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,38 +43,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_REFUSAL_METADATAENTRY']._loaded_options = None
   _globals['_REFUSAL_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_PUT']._serialized_start=241
-  _globals['_PUT']._serialized_end=657
-  _globals['_PUT_METADATAENTRY']._serialized_start=600
-  _globals['_PUT_METADATAENTRY']._serialized_end=647
-  _globals['_DELETE']._serialized_start=659
-  _globals['_DELETE']._serialized_end=750
-  _globals['_INCREMENT']._serialized_start=752
-  _globals['_INCREMENT']._serialized_end=854
-  _globals['_APPENDTOLIST']._serialized_start=856
-  _globals['_APPENDTOLIST']._serialized_end=964
-  _globals['_ADDTOSET']._serialized_start=966
-  _globals['_ADDTOSET']._serialized_end=1070
-  _globals['_MERGEPATCH']._serialized_start=1073
-  _globals['_MERGEPATCH']._serialized_end=1227
-  _globals['_RELEASELOCK']._serialized_start=1229
-  _globals['_RELEASELOCK']._serialized_end=1276
-  _globals['_MUTATION']._serialized_start=1279
-  _globals['_MUTATION']._serialized_end=1603
-  _globals['_ENTRYPRECONDITION']._serialized_start=1605
-  _globals['_ENTRYPRECONDITION']._serialized_end=1707
-  _globals['_COMMITREQUEST']._serialized_start=1710
-  _globals['_COMMITREQUEST']._serialized_end=1941
-  _globals['_MUTATIONRESULT']._serialized_start=1943
-  _globals['_MUTATIONRESULT']._serialized_end=2050
-  _globals['_COMMITRESPONSE']._serialized_start=2053
-  _globals['_COMMITRESPONSE']._serialized_end=2306
-  _globals['_COMMITSTREAMREQUEST']._serialized_start=2308
-  _globals['_COMMITSTREAMREQUEST']._serialized_end=2372
-  _globals['_REFUSAL']._serialized_start=2375
-  _globals['_REFUSAL']._serialized_end=2606
-  _globals['_REFUSAL_METADATAENTRY']._serialized_start=600
-  _globals['_REFUSAL_METADATAENTRY']._serialized_end=647
-  _globals['_COMMITSTREAMRESPONSE']._serialized_start=2609
-  _globals['_COMMITSTREAMRESPONSE']._serialized_end=2750
+  _globals['_PUT']._serialized_start=264
+  _globals['_PUT']._serialized_end=680
+  _globals['_PUT_METADATAENTRY']._serialized_start=623
+  _globals['_PUT_METADATAENTRY']._serialized_end=670
+  _globals['_DELETE']._serialized_start=682
+  _globals['_DELETE']._serialized_end=773
+  _globals['_INCREMENT']._serialized_start=775
+  _globals['_INCREMENT']._serialized_end=877
+  _globals['_APPENDTOLIST']._serialized_start=879
+  _globals['_APPENDTOLIST']._serialized_end=987
+  _globals['_ADDTOSET']._serialized_start=989
+  _globals['_ADDTOSET']._serialized_end=1093
+  _globals['_MERGEPATCH']._serialized_start=1096
+  _globals['_MERGEPATCH']._serialized_end=1250
+  _globals['_RELEASELOCK']._serialized_start=1252
+  _globals['_RELEASELOCK']._serialized_end=1299
+  _globals['_MUTATION']._serialized_start=1302
+  _globals['_MUTATION']._serialized_end=1916
+  _globals['_ENTRYPRECONDITION']._serialized_start=1918
+  _globals['_ENTRYPRECONDITION']._serialized_end=2020
+  _globals['_COMMITREQUEST']._serialized_start=2023
+  _globals['_COMMITREQUEST']._serialized_end=2254
+  _globals['_MUTATIONRESULT']._serialized_start=2257
+  _globals['_MUTATIONRESULT']._serialized_end=2386
+  _globals['_COMMITRESPONSE']._serialized_start=2389
+  _globals['_COMMITRESPONSE']._serialized_end=2642
+  _globals['_COMMITSTREAMREQUEST']._serialized_start=2644
+  _globals['_COMMITSTREAMREQUEST']._serialized_end=2708
+  _globals['_REFUSAL']._serialized_start=2711
+  _globals['_REFUSAL']._serialized_end=2942
+  _globals['_REFUSAL_METADATAENTRY']._serialized_start=623
+  _globals['_REFUSAL_METADATAENTRY']._serialized_end=670
+  _globals['_COMMITSTREAMRESPONSE']._serialized_start=2945
+  _globals['_COMMITSTREAMRESPONSE']._serialized_end=3086
 # @@protoc_insertion_point(module_scope)

@@ -13,6 +13,7 @@ from google.protobuf.internal import containers as _containers
 from kokuban.v1 import entry_pb2 as _entry_pb2
 from kokuban.v1 import error_reason_pb2 as _error_reason_pb2
 from kokuban.v1 import lock_pb2 as _lock_pb2
+from kokuban.v1 import task_pb2 as _task_pb2
 from kokuban.v1 import trust_pb2 as _trust_pb2
 import builtins as _builtins
 import sys
@@ -337,7 +338,9 @@ Global___ReleaseLock: _TypeAlias = ReleaseLock  # noqa: Y015
 
 @_typing.final
 class Mutation(_message.Message):
-    """Mutation is one change. A commit changes each entry by at most one mutation, else `DUPLICATE_KEY`."""
+    """Mutation is one change. A commit changes each entry by at most one mutation, else `DUPLICATE_KEY`. Those of tasks append an event each
+    to the task's log, in the order of the mutations.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -348,6 +351,12 @@ class Mutation(_message.Message):
     ADD_TO_SET_FIELD_NUMBER: _builtins.int
     MERGE_PATCH_FIELD_NUMBER: _builtins.int
     RELEASE_LOCK_FIELD_NUMBER: _builtins.int
+    CREATE_TASK_FIELD_NUMBER: _builtins.int
+    ADD_STEP_FIELD_NUMBER: _builtins.int
+    APPEND_EVENT_FIELD_NUMBER: _builtins.int
+    SAVE_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    COMPLETE_STEP_FIELD_NUMBER: _builtins.int
+    CANCEL_TASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___Put:
         """put writes an entry."""
@@ -376,6 +385,30 @@ class Mutation(_message.Message):
     def release_lock(self) -> Global___ReleaseLock:
         """release_lock gives a lock back."""
 
+    @_builtins.property
+    def create_task(self) -> _task_pb2.CreateTask:
+        """create_task begins a task."""
+
+    @_builtins.property
+    def add_step(self) -> _task_pb2.AddStep:
+        """add_step adds a step to a task."""
+
+    @_builtins.property
+    def append_event(self) -> _task_pb2.AppendEvent:
+        """append_event records that something happened in a task."""
+
+    @_builtins.property
+    def save_checkpoint(self) -> _task_pb2.SaveCheckpoint:
+        """save_checkpoint records from what a step can be gone on with."""
+
+    @_builtins.property
+    def complete_step(self) -> _task_pb2.CompleteStep:
+        """complete_step ends the work on a step."""
+
+    @_builtins.property
+    def cancel_task(self) -> _task_pb2.CancelTask:
+        """cancel_task ends a task."""
+
     def __init__(
         self,
         *,
@@ -386,12 +419,18 @@ class Mutation(_message.Message):
         add_to_set: Global___AddToSet | None = ...,
         merge_patch: Global___MergePatch | None = ...,
         release_lock: Global___ReleaseLock | None = ...,
+        create_task: _task_pb2.CreateTask | None = ...,
+        add_step: _task_pb2.AddStep | None = ...,
+        append_event: _task_pb2.AppendEvent | None = ...,
+        save_checkpoint: _task_pb2.SaveCheckpoint | None = ...,
+        complete_step: _task_pb2.CompleteStep | None = ...,
+        cancel_task: _task_pb2.CancelTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_to_set", b"add_to_set", "append_to_list", b"append_to_list", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch", "release_lock"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch", "release_lock", "create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -468,7 +507,8 @@ class CommitRequest(_message.Message):
     def mutations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mutation]:
         """mutations are the changes, 1 to 32, applied together at one revision. Values, items, patches and metadata together are
         at most 655,360 bytes (640 KiB); and what the store is asked to write for them, names and copies included, at most
-        1,400,000 bytes. Else `COMMIT_TOO_LARGE`.
+        1,400,000 bytes, in at most 100 operations, which 32 mutations keep to unless they are of several tasks. Else
+        `COMMIT_TOO_LARGE`.
         """
 
     @_builtins.property
@@ -508,10 +548,13 @@ class MutationResult(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
+    EVENT_NUMBER_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """sequence is the entry's write count after the commit. 0 for `ReleaseLock`."""
     trust: _trust_pb2.TrustLevel.ValueType
     """trust is the level of what was written. Not set for deletes and `ReleaseLock`, and on such a replay."""
+    event_number: _builtins.int
+    """event_number is the number of the event that was appended to a task. 0 for what is not of a task."""
     @_builtins.property
     def value(self) -> _entry_pb2.Value:
         """value is the final value at the commit's revision, for mutations that compute one (`Increment`, `AppendToList`,
@@ -525,10 +568,11 @@ class MutationResult(_message.Message):
         sequence: _builtins.int = ...,
         value: _entry_pb2.Value | None = ...,
         trust: _trust_pb2.TrustLevel.ValueType = ...,
+        event_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "trust", b"trust", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_number", b"event_number", "sequence", b"sequence", "trust", b"trust", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

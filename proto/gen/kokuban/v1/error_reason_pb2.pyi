@@ -368,6 +368,48 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PURGES_FULL: _ErrorReason.ValueType  # 88
     """RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
+    ERROR_REASON_ACTION_RECORDED: _ErrorReason.ValueType  # 90
+    """FAILED_PRECONDITION. The action was recorded before, and is not done again; nothing was written. Its result is the data of the
+    event with the given number. Metadata: field, task, step, action_id, event, how (`ACTION_DONE` or `ACTION_SKIPPED`). Example:
+    `action_id` = `mail:order-17`, `event` = `12`.
+    """
+    ERROR_REASON_ACTION_IN_DOUBT: _ErrorReason.ValueType  # 91
+    """FAILED_PRECONDITION. The action was begun before and nobody recorded how it ended: it is not begun again unless that was declared
+    to do no harm, and its step is not done before that is settled. Find out, then record `ACTION_DONE`, `ACTION_FAILED` or
+    `ACTION_SKIPPED`. Metadata: field, task, step, action_id, event, attempt, if_in_doubt. Example: `if_in_doubt` = `ASK`.
+    """
+    ERROR_REASON_ACTION_NOT_STARTED: _ErrorReason.ValueType  # 92
+    """FAILED_PRECONDITION. The end of an action that was not begun, or has ended already. Metadata: field, task, step, action_id.
+    Example: `action_id` = `mail:order-17`.
+    """
+    ERROR_REASON_STEP_NOT_HELD: _ErrorReason.ValueType  # 93
+    """FAILED_PRECONDITION. What happens in a step is recorded by who holds it: none of the commit's fences is that of the step's lock.
+    Metadata: field, task, step, status. Example: `step` = `step_05`, `status` = `PENDING`.
+    """
+    ERROR_REASON_TASK_OVER: _ErrorReason.ValueType  # 94
+    """FAILED_PRECONDITION. The task is completed or cancelled. Metadata: field, task, status. Example: `status` = `CANCELLED`."""
+    ERROR_REASON_NO_STEP_READY: _ErrorReason.ValueType  # 95
+    """FAILED_PRECONDITION. No step can be given to this worker now. Metadata: task, running (steps that others work on), waiting (for
+    other steps, for an answer, for the end of a rest, for a lock), unable (steps that want other labels), dead; retry_time_ms if a
+    rest ends. Example: `running` = `2`, `waiting` = `1`, `unable` = `0`, `dead` = `0`.
+    """
+    ERROR_REASON_NOT_OPEN: _ErrorReason.ValueType  # 96
+    """FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt open. Metadata: field, task, what (`constraint` or
+    `interrupt`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
+    """
+    ERROR_REASON_CONFIG_CHANGED: _ErrorReason.ValueType  # 97
+    """FAILED_PRECONDITION. The worker's configuration is not that of the step's last checkpoint, and the task refuses that. Metadata:
+    task, step, given, actual. Example: `given` = `sha-2`, `actual` = `sha-1`.
+    """
+    ERROR_REASON_TASK_PATH_RESERVED: _ErrorReason.ValueType  # 98
+    """INVALID_ARGUMENT. What lies below `.task` in a task's region is written by the mutations of tasks only. Metadata: field. Example:
+    `field` = `mutations[0].put.key`.
+    """
+    ERROR_REASON_TASK_FULL: _ErrorReason.ValueType  # 99
+    """FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
+    Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
+    `256`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -721,4 +763,46 @@ session, and begin anew there. Metadata: session_id. Example: `session_id` = `01
 """
 ERROR_REASON_PURGES_FULL: ErrorReason.ValueType  # 88
 """RESOURCE_EXHAUSTED. The board has 1,000 purges and erasures, or refuses 256 sources. Metadata: limit. Example: `limit` = `256`."""
+ERROR_REASON_ACTION_RECORDED: ErrorReason.ValueType  # 90
+"""FAILED_PRECONDITION. The action was recorded before, and is not done again; nothing was written. Its result is the data of the
+event with the given number. Metadata: field, task, step, action_id, event, how (`ACTION_DONE` or `ACTION_SKIPPED`). Example:
+`action_id` = `mail:order-17`, `event` = `12`.
+"""
+ERROR_REASON_ACTION_IN_DOUBT: ErrorReason.ValueType  # 91
+"""FAILED_PRECONDITION. The action was begun before and nobody recorded how it ended: it is not begun again unless that was declared
+to do no harm, and its step is not done before that is settled. Find out, then record `ACTION_DONE`, `ACTION_FAILED` or
+`ACTION_SKIPPED`. Metadata: field, task, step, action_id, event, attempt, if_in_doubt. Example: `if_in_doubt` = `ASK`.
+"""
+ERROR_REASON_ACTION_NOT_STARTED: ErrorReason.ValueType  # 92
+"""FAILED_PRECONDITION. The end of an action that was not begun, or has ended already. Metadata: field, task, step, action_id.
+Example: `action_id` = `mail:order-17`.
+"""
+ERROR_REASON_STEP_NOT_HELD: ErrorReason.ValueType  # 93
+"""FAILED_PRECONDITION. What happens in a step is recorded by who holds it: none of the commit's fences is that of the step's lock.
+Metadata: field, task, step, status. Example: `step` = `step_05`, `status` = `PENDING`.
+"""
+ERROR_REASON_TASK_OVER: ErrorReason.ValueType  # 94
+"""FAILED_PRECONDITION. The task is completed or cancelled. Metadata: field, task, status. Example: `status` = `CANCELLED`."""
+ERROR_REASON_NO_STEP_READY: ErrorReason.ValueType  # 95
+"""FAILED_PRECONDITION. No step can be given to this worker now. Metadata: task, running (steps that others work on), waiting (for
+other steps, for an answer, for the end of a rest, for a lock), unable (steps that want other labels), dead; retry_time_ms if a
+rest ends. Example: `running` = `2`, `waiting` = `1`, `unable` = `0`, `dead` = `0`.
+"""
+ERROR_REASON_NOT_OPEN: ErrorReason.ValueType  # 96
+"""FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt open. Metadata: field, task, what (`constraint` or
+`interrupt`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
+"""
+ERROR_REASON_CONFIG_CHANGED: ErrorReason.ValueType  # 97
+"""FAILED_PRECONDITION. The worker's configuration is not that of the step's last checkpoint, and the task refuses that. Metadata:
+task, step, given, actual. Example: `given` = `sha-2`, `actual` = `sha-1`.
+"""
+ERROR_REASON_TASK_PATH_RESERVED: ErrorReason.ValueType  # 98
+"""INVALID_ARGUMENT. What lies below `.task` in a task's region is written by the mutations of tasks only. Metadata: field. Example:
+`field` = `mutations[0].put.key`.
+"""
+ERROR_REASON_TASK_FULL: ErrorReason.ValueType  # 99
+"""FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
+Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
+`256`.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

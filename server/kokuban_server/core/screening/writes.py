@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban_server.core import json_values
-from kokuban_server.core.commit import AddToSet, AppendToList, MergePatch, Put
+from kokuban_server.core.commit import AddToSet, AppendToList, MergePatch, Put, RecordEvent
 from kokuban_server.core.entry import Form
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ def text_of(step: Step, reason: str) -> str:
     labels = []
     if isinstance(mutation, Put) and mutation.metadata is not None:
         labels = [f"{name}: {text}" for name, text in mutation.metadata.set.items()]
+    elif isinstance(mutation, RecordEvent):
+        event = mutation.event
+        labels = [*mutation.words.values(), event.step, event.subject, event.fingerprint, event.snapshot]
     return "\n".join(filter(None, [words_of(step), *labels, step.target.key.path, reason]))
 
 
@@ -27,6 +30,8 @@ def words_of(step: Step) -> str:
     mutation = step.mutation
     if isinstance(mutation, Put):
         return "" if mutation.value is None else _words(mutation.value)
+    if isinstance(mutation, RecordEvent):
+        return _words(mutation.value)
     if isinstance(mutation, AppendToList | AddToSet):
         return "\n".join([item if isinstance(item, str) else json_values.dump(item) for item in mutation.items])
     return json_values.dump(mutation.patch) if isinstance(mutation, MergePatch) else ""

@@ -602,6 +602,7 @@ class EntryRecord(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     ACTS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     state: Global___EntryState.ValueType
     """state says whether the entry is there."""
     sequence: _builtins.int
@@ -638,6 +639,10 @@ class EntryRecord(_message.Message):
     def label(self) -> Global___LabelRecord:
         """label is how far it may be believed."""
 
+    @_builtins.property
+    def event(self) -> Global___TaskEventRecord:
+        """event is what an event of a task says beside its value; not set for other entries."""
+
     def __init__(
         self,
         *,
@@ -656,16 +661,414 @@ class EntryRecord(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         acts: _abc.Iterable[Global___ActRecord] | None = ...,
         label: Global___LabelRecord | None = ...,
+        event: Global___TaskEventRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "json", b"json", "label", b"label", "text", b"text", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "event", b"event", "json", b"json", "label", b"label", "text", b"text", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "expire_time_ms", b"expire_time_ms", "json", b"json", "label", b"label", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "event", b"event", "expire_time_ms", b"expire_time_ms", "json", b"json", "label", b"label", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "json", "binary"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 
 Global___EntryRecord: _TypeAlias = EntryRecord  # noqa: Y015
+
+@_typing.final
+class StepTermsRecord(_message.Message):
+    """StepTermsRecord is on which terms a task's step is given to workers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
+    BACK_OFF_MS_FIELD_NUMBER: _builtins.int
+    priority: _builtins.int
+    """priority says which of several steps goes first."""
+    attempts_max: _builtins.int
+    """attempts_max is how often it is given to somebody."""
+    back_off_ms: _builtins.int
+    """back_off_ms is how long it rests after its first failed attempt."""
+    @_builtins.property
+    def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """depends_on names the steps that must be done before."""
+
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """labels are what a worker must be able to do."""
+
+    def __init__(
+        self,
+        *,
+        depends_on: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        priority: _builtins.int = ...,
+        attempts_max: _builtins.int = ...,
+        back_off_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_max", b"attempts_max", "back_off_ms", b"back_off_ms", "depends_on", b"depends_on", "labels", b"labels", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepTermsRecord: _TypeAlias = StepTermsRecord  # noqa: Y015
+
+@_typing.final
+class TaskEventRecord(_message.Message):
+    """TaskEventRecord is what is known of an event of a task beside the words in it. The numbers of its choices are those of the API."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    LOCK_ID_FIELD_NUMBER: _builtins.int
+    IN_DOUBT_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    CONFIG_POLICY_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    DEAD_REASON_FIELD_NUMBER: _builtins.int
+    HAS_USAGE_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """number is the event's number."""
+    type: _builtins.int
+    """type is what happened."""
+    step: _builtins.str
+    """step is the step in which it happened."""
+    subject: _builtins.str
+    """subject names the action, constraint or interrupt."""
+    attempt: _builtins.int
+    """attempt is the step's attempt."""
+    lock_id: _builtins.str
+    """lock_id is the lock of a claim."""
+    in_doubt: _builtins.int
+    """in_doubt is what was declared for an action."""
+    config_policy: _builtins.int
+    """config_policy is the task's."""
+    fingerprint: _builtins.str
+    """fingerprint tells the configuration of a claim or checkpoint."""
+    not_before_ms: _builtins.int
+    """not_before_ms is when a step that failed may be claimed again."""
+    dead_reason: _builtins.int
+    """dead_reason is why a step is dead."""
+    has_usage: _builtins.bool
+    """has_usage says that the next two were given."""
+    input_tokens: _builtins.int
+    """input_tokens is what a model was given."""
+    output_tokens: _builtins.int
+    """output_tokens is what it gave."""
+    snapshot: _builtins.str
+    """snapshot is the token of the agent's last read."""
+    @_builtins.property
+    def terms(self) -> Global___StepTermsRecord:
+        """terms is on which terms a step was added."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        type: _builtins.int = ...,
+        step: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        lock_id: _builtins.str = ...,
+        in_doubt: _builtins.int = ...,
+        terms: Global___StepTermsRecord | None = ...,
+        config_policy: _builtins.int = ...,
+        fingerprint: _builtins.str = ...,
+        not_before_ms: _builtins.int = ...,
+        dead_reason: _builtins.int = ...,
+        has_usage: _builtins.bool = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        snapshot: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "config_policy", b"config_policy", "dead_reason", b"dead_reason", "fingerprint", b"fingerprint", "has_usage", b"has_usage", "in_doubt", b"in_doubt", "input_tokens", b"input_tokens", "lock_id", b"lock_id", "not_before_ms", b"not_before_ms", "number", b"number", "output_tokens", b"output_tokens", "snapshot", b"snapshot", "step", b"step", "subject", b"subject", "terms", b"terms", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskEventRecord: _TypeAlias = TaskEventRecord  # noqa: Y015
+
+@_typing.final
+class TaskLogRecord(_message.Message):
+    """TaskLogRecord is the end of a task's log: written with every event, so that events are numbered without gaps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_EVENT_FIELD_NUMBER: _builtins.int
+    last_event: _builtins.int
+    """last_event is the number of the last event."""
+    def __init__(
+        self,
+        *,
+        last_event: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_event", b"last_event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskLogRecord: _TypeAlias = TaskLogRecord  # noqa: Y015
+
+@_typing.final
+class OpenActionRecord(_message.Message):
+    """OpenActionRecord is an action that was begun and not ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    IN_DOUBT_FIELD_NUMBER: _builtins.int
+    event: _builtins.int
+    """event is the number of the event that began it."""
+    attempt: _builtins.int
+    """attempt is the step's attempt."""
+    in_doubt: _builtins.int
+    """in_doubt is what was declared."""
+    def __init__(
+        self,
+        *,
+        event: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        in_doubt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "event", b"event", "in_doubt", b"in_doubt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenActionRecord: _TypeAlias = OpenActionRecord  # noqa: Y015
+
+@_typing.final
+class TaskStepRecord(_message.Message):
+    """TaskStepRecord is how a step stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ActionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___OpenActionRecord: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___OpenActionRecord | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STEP_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LOCK_ID_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    ADDED_EVENT_FIELD_NUMBER: _builtins.int
+    CLAIMED_EVENT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_EVENT_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    ENDED_EVENT_FIELD_NUMBER: _builtins.int
+    DEAD_REASON_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    """step is its id."""
+    status: _builtins.int
+    """status is how it stands."""
+    attempts: _builtins.int
+    """attempts counts how often it was given to somebody."""
+    lock_id: _builtins.str
+    """lock_id is the lock of who works on it."""
+    not_before_ms: _builtins.int
+    """not_before_ms is when it may be claimed again."""
+    added_event: _builtins.int
+    """added_event is the number of the event that added it."""
+    claimed_event: _builtins.int
+    """claimed_event is the number of the event of its last claim."""
+    checkpoint_event: _builtins.int
+    """checkpoint_event is the number of the event with its last checkpoint."""
+    fingerprint: _builtins.str
+    """fingerprint is that of its last checkpoint."""
+    ended_event: _builtins.int
+    """ended_event is the number of the event that ended it or its last attempt."""
+    dead_reason: _builtins.int
+    """dead_reason is why it is dead."""
+    @_builtins.property
+    def terms(self) -> Global___StepTermsRecord:
+        """terms is on which terms it is given to workers."""
+
+    @_builtins.property
+    def actions(self) -> _containers.MessageMap[_builtins.str, Global___OpenActionRecord]:
+        """actions are its open actions by their ids."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.str = ...,
+        terms: Global___StepTermsRecord | None = ...,
+        status: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        lock_id: _builtins.str = ...,
+        not_before_ms: _builtins.int = ...,
+        added_event: _builtins.int = ...,
+        claimed_event: _builtins.int = ...,
+        checkpoint_event: _builtins.int = ...,
+        fingerprint: _builtins.str = ...,
+        ended_event: _builtins.int = ...,
+        dead_reason: _builtins.int = ...,
+        actions: _abc.Mapping[_builtins.str, Global___OpenActionRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "added_event", b"added_event", "attempts", b"attempts", "checkpoint_event", b"checkpoint_event", "claimed_event", b"claimed_event", "dead_reason", b"dead_reason", "ended_event", b"ended_event", "fingerprint", b"fingerprint", "lock_id", b"lock_id", "not_before_ms", b"not_before_ms", "status", b"status", "step", b"step", "terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskStepRecord: _TypeAlias = TaskStepRecord  # noqa: Y015
+
+@_typing.final
+class TaskInterruptRecord(_message.Message):
+    """TaskInterruptRecord is a question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    OPENED_EVENT_FIELD_NUMBER: _builtins.int
+    ANSWERED_EVENT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id is its id."""
+    step: _builtins.str
+    """step is the step that waits for the answer."""
+    opened_event: _builtins.int
+    """opened_event is the number of the event with the question."""
+    answered_event: _builtins.int
+    """answered_event is the number of the event with the answer."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        opened_event: _builtins.int = ...,
+        answered_event: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered_event", b"answered_event", "id", b"id", "opened_event", b"opened_event", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskInterruptRecord: _TypeAlias = TaskInterruptRecord  # noqa: Y015
+
+@_typing.final
+class TaskRecord(_message.Message):
+    """TaskRecord is how a task stands: what its events come to, up to the last one that changed it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ConstraintsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    CONFIG_POLICY_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    INTERRUPTS_FIELD_NUMBER: _builtins.int
+    status: _builtins.int
+    """status is how it stands."""
+    config_policy: _builtins.int
+    """config_policy is what becomes of claims with another configuration."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskStepRecord]:
+        """steps are its steps in the order in which they were added."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """constraints are those in force: the numbers of their events by their ids."""
+
+    @_builtins.property
+    def interrupts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInterruptRecord]:
+        """interrupts are its questions in the order in which they were opened."""
+
+    def __init__(
+        self,
+        *,
+        status: _builtins.int = ...,
+        config_policy: _builtins.int = ...,
+        steps: _abc.Iterable[Global___TaskStepRecord] | None = ...,
+        constraints: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        interrupts: _abc.Iterable[Global___TaskInterruptRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_policy", b"config_policy", "constraints", b"constraints", "interrupts", b"interrupts", "status", b"status", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskRecord: _TypeAlias = TaskRecord  # noqa: Y015
+
+@_typing.final
+class TaskActionRecord(_message.Message):
+    """TaskActionRecord says that an action was recorded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    event: _builtins.int
+    """event is the number of the event that says how."""
+    type: _builtins.int
+    """type is what happened."""
+    def __init__(
+        self,
+        *,
+        event: _builtins.int = ...,
+        type: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskActionRecord: _TypeAlias = TaskActionRecord  # noqa: Y015
 
 @_typing.final
 class OperationRecord(_message.Message):
@@ -677,6 +1080,7 @@ class OperationRecord(_message.Message):
     COMMIT_TIME_MS_FIELD_NUMBER: _builtins.int
     SEQUENCES_FIELD_NUMBER: _builtins.int
     QUARANTINE_ID_FIELD_NUMBER: _builtins.int
+    EVENT_NUMBERS_FIELD_NUMBER: _builtins.int
     digest: _builtins.bytes
     """digest is a keyed digest of the request's arguments."""
     commit_time_ms: _builtins.int
@@ -687,6 +1091,10 @@ class OperationRecord(_message.Message):
     def sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """sequences are the written entries' sequences, in the order of the mutations."""
 
+    @_builtins.property
+    def event_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """event_numbers are those of the events that were appended to tasks, in the order of the mutations."""
+
     def __init__(
         self,
         *,
@@ -694,10 +1102,11 @@ class OperationRecord(_message.Message):
         commit_time_ms: _builtins.int = ...,
         sequences: _abc.Iterable[_builtins.int] | None = ...,
         quarantine_id: _builtins.str = ...,
+        event_numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time_ms", b"commit_time_ms", "digest", b"digest", "quarantine_id", b"quarantine_id", "sequences", b"sequences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time_ms", b"commit_time_ms", "digest", b"digest", "event_numbers", b"event_numbers", "quarantine_id", b"quarantine_id", "sequences", b"sequences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,151 @@
+"""The API's service of tasks: each method decodes, calls one use case, and encodes. Those that write are commits."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from kokuban.v1 import task_service_pb2 as pb
+from kokuban_server.core.refusals import Refusal
+from kokuban_server.core.revision import encode_token
+from kokuban_server.wire import decode, decode_locks, decode_tasks, encode_tasks
+from kokuban_server.wire.fields import parse_message
+from kokuban_server.wire.rpc import Call, Method, UnaryMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kokuban.v1 import commit_pb2
+    from kokuban_server.app.commits import Committed
+    from kokuban_server.app.request_ids import RequestIds
+    from kokuban_server.app.task_claims import TaskClaims
+    from kokuban_server.app.task_reading import TaskReading
+    from kokuban_server.wire.redacting import RedactedCommits, Redactor
+
+
+class TaskService:
+    """kokuban.v1.TaskService."""
+
+    def __init__(
+        self,
+        commits: RedactedCommits,
+        claims: TaskClaims,
+        reading: TaskReading,
+        redactor: Redactor,
+        request_ids: RequestIds,
+        epoch: str,
+    ) -> None:
+        self._commits = commits
+        self._claims = claims
+        self._reading = reading
+        self._redactor = redactor
+        self._request_ids = request_ids
+        self._epoch = epoch
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Every method of the service by its name in the proto."""
+        return {
+            "CreateTask": UnaryMethod(self.create_task, writes=True),
+            "GetTask": UnaryMethod(self.get_task),
+            "ListTasks": UnaryMethod(self.list_tasks),
+            "ListEvents": UnaryMethod(self.list_events),
+            "ClaimNextStep": UnaryMethod(self.claim_next_step, writes=True),
+            "ResumeTask": UnaryMethod(self.resume_task, writes=True),
+            "CancelTask": UnaryMethod(self.cancel_task, writes=True),
+        }
+
+    async def create_task(self, raw: bytes, call: Call) -> bytes:
+        """Begin a task."""
+        message = parse_message(pb.CreateTaskRequest, raw)
+        with _named_as_asked(_of_creation):
+            committed = await self._commit(decode_tasks.created(message), call)
+        token = encode_token(self._epoch, committed.revision)
+        return pb.CreateTaskResponse(token=token, replayed=committed.replayed).SerializeToString()
+
+    async def get_task(self, raw: bytes, call: Call) -> bytes:
+        """Say how a task stands."""
+        board, region = decode_tasks.get_task(parse_message(pb.GetTaskRequest, raw))
+        standing, revision = await self._reading.get(call.principal, board, region, call.deadline)
+        token = encode_token(self._epoch, revision)
+        return pb.GetTaskResponse(task=encode_tasks.task(standing), token=token).SerializeToString()
+
+    async def list_tasks(self, raw: bytes, call: Call) -> bytes:
+        """Say which tasks there are."""
+        board, size, token = decode_tasks.list_tasks(parse_message(pb.ListTasksRequest, raw))
+        page, next_token, revision = await self._reading.list_tasks(call.principal, board, size, token, call.deadline)
+        return encode_tasks.tasks(page, next_token, revision, self._epoch).SerializeToString()
+
+    async def list_events(self, raw: bytes, call: Call) -> bytes:
+        """Say what happened in a task."""
+        message = parse_message(pb.ListEventsRequest, raw)
+        board, region, after_event, size, token = decode_tasks.list_events(message)
+        page = await self._reading.list_events(
+            call.principal, board, region, after_event, size, token, call.deadline, decode.trusting(message)
+        )
+        return encode_tasks.events(page, self._epoch).SerializeToString()
+
+    async def claim_next_step(self, raw: bytes, call: Call) -> bytes:
+        """Give a step to work on."""
+        message = parse_message(pb.ClaimNextStepRequest, raw)
+        request = decode_tasks.claim_next_step(message, self._request_ids.digest, call.traceparent)
+        if await self._redactor.mask(call.principal, message, request.board, (request.region,), call.deadline):
+            request = request._replace(purpose=decode_locks.purpose(message.purpose))
+        claimed = await self._claims.claim(call.principal, request, call.deadline)
+        return encode_tasks.claimed(claimed, self._epoch).SerializeToString()
+
+    async def resume_task(self, raw: bytes, call: Call) -> bytes:
+        """Answer interrupts."""
+        message = parse_message(pb.ResumeTaskRequest, raw)
+        with _named_as_asked(_of_answers):
+            committed = await self._commit(decode_tasks.resumed(message), call)
+        board, region = message.board, decode_tasks.task_region(message.task)
+        standing, _ = await self._reading.get(call.principal, board, region, call.deadline)
+        return pb.ResumeTaskResponse(
+            task=encode_tasks.task(standing),
+            token=encode_token(self._epoch, committed.revision),
+            replayed=committed.replayed,
+        ).SerializeToString()
+
+    async def cancel_task(self, raw: bytes, call: Call) -> bytes:
+        """End a task."""
+        message = parse_message(pb.CancelTaskRequest, raw)
+        with _named_as_asked(_of_cancelling):
+            committed = await self._commit(decode_tasks.cancelled(message), call)
+        token = encode_token(self._epoch, committed.revision)
+        return pb.CancelTaskResponse(token=token, replayed=committed.replayed).SerializeToString()
+
+    async def _commit(self, message: commit_pb2.CommitRequest, call: Call) -> Committed:
+        request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
+        return (await self._commits.commit(call.principal, message, request, call.deadline))[0]
+
+
+def _of_creation(field: str) -> str:
+    """Give the field of a request to create a task that a field of its commit stands for."""
+    field = re.sub(r"^mutations\[0\](\.create_task)?", "task", field)
+    return re.sub(r"^mutations\[(\d+)\](\.add_step\.step)?", lambda found: f"steps[{int(found[1]) - 1}]", field)
+
+
+def _of_answers(field: str) -> str:
+    """Give the field of a request that answers interrupts, likewise."""
+    field = re.sub(r"^(mutations\[\d+\])\.append_event\.data", r"\1.append_event.answer", field)
+    if field.endswith(".append_event.task"):
+        return "task"
+    return re.sub(r"^mutations\[(\d+)\](\.append_event)?", r"answers[\1]", field)
+
+
+def _of_cancelling(field: str) -> str:
+    """Give the field of a request that cancels a task, likewise."""
+    return re.sub(r"^mutations\[0\](\.cancel_task)?", "task", field)
+
+
+@contextlib.contextmanager
+def _named_as_asked(renamed: Callable[[str], str]) -> Iterator[None]:
+    """Have refusals name the fields of the caller's own request instead of those of the commit that it stands for."""
+    try:
+        yield
+    except Refusal as refusal:
+        if isinstance(getattr(refusal, "field_path", None), str):
+            refusal.field_path = renamed(refusal.field_path)  # type: ignore[attr-defined]  # it has one, as was looked up
+        raise

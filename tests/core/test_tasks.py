@@ -1,0 +1,301 @@
+"""Tasks are their events: how they stand can be made again from any state that was kept and the events behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kokuban_server.core import limits
+from kokuban_server.core.refusals import NoStepReady, Refusal, TaskFull, TaskOver
+from kokuban_server.core.task_planning import Ground, Worker, folded, judged, pick
+from kokuban_server.core.tasks import (
+    RECORDED,
+    DeadReason,
+    EventType,
+    InDoubt,
+    Interrupt,
+    RecordedAction,
+    StepStatus,
+    StepTerms,
+    TaskEvent,
+    TaskState,
+    TaskStatus,
+    TokenUsage,
+    after,
+    event_path,
+    is_reserved,
+)
+from kokuban_server.records.task_codec import decode_task, encode_event, encode_task, read_event
+
+NAMES = ["a", "b", "c"]
+
+
+def on_terms(*given: Any) -> StepTerms:  # noqa: ANN401 - hypothesis would fill in what is not given
+    return StepTerms(*given)
+
+
+def wished(*given: Any, **more: Any) -> TaskEvent:  # noqa: ANN401 - as above
+    return TaskEvent(*given, **more)
+
+
+def terms() -> st.SearchStrategy[StepTerms]:
+    return st.builds(
+        on_terms,
+        st.lists(st.sampled_from(NAMES), unique=True, max_size=2).map(tuple),
+        st.frozensets(st.sampled_from(["web", "gpu"])),
+        st.integers(-2, 2),
+        st.integers(1, 3),
+        st.sampled_from([0, 50, 10**9]),
+    )
+
+
+def asked() -> st.SearchStrategy[TaskEvent]:
+    """Events as agents ask for them, possible or not."""
+    names, subjects = st.sampled_from(NAMES), st.sampled_from(["x", "y", "z"])
+    usage = st.none() | st.builds(TokenUsage, st.integers(0, 9), st.integers(0, 9))
+    actions = st.sampled_from([EventType.ACTION_STARTED, EventType.ACTION_STARTED, *RECORDED, EventType.ACTION_FAILED])
+    ends = [EventType.STEP_COMPLETED, EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_YIELDED]
+    of_tasks = [EventType.CONSTRAINT_SET, EventType.CONSTRAINT_WITHDRAWN, EventType.INTERRUPT_ANSWERED]
+    return st.one_of(
+        st.builds(wished, st.just(EventType.STEP_ADDED), names, terms=terms()),
+        st.builds(wished, actions, names, subjects, in_doubt=st.sampled_from(InDoubt), usage=usage),
+        st.builds(wished, st.sampled_from(ends), names),
+        st.builds(wished, st.just(EventType.STEP_DEAD), names, dead_reason=st.just(DeadReason.GIVEN_UP)),
+        st.builds(wished, st.just(EventType.CHECKPOINT_SAVED), names, fingerprint=st.sampled_from(["", "v1"])),
+        st.builds(wished, st.sampled_from(of_tasks), st.just(""), subjects),
+        st.builds(wished, st.just(EventType.INTERRUPT_OPENED), st.just("") | names, subjects),
+        st.builds(wished, st.just(EventType.NOTE), st.just("") | names, snapshot=st.sampled_from(["", "t"])),
+        st.builds(wished, st.sampled_from([EventType.NOTE] * 9 + [EventType.TASK_CANCELLED])),
+    )
+
+
+class Claim:
+    """Somebody asks for a step; the locks of some steps may be gone by then."""
+
+    def __init__(self, labels: frozenset[str], lost: frozenset[str]) -> None:
+        self.labels = labels
+        self.lost = lost
+
+    def __repr__(self) -> str:
+        return f"Claim({set(self.labels)}, lost={set(self.lost)})"
+
+
+def claims() -> st.SearchStrategy[Claim]:
+    return st.builds(
+        Claim, st.frozensets(st.sampled_from(["web", "gpu"])), st.frozensets(st.sampled_from(NAMES), max_size=1)
+    )
+
+
+class Run:
+    """A task as a server keeps it, with what it would have refused left out."""
+
+    def __init__(self) -> None:
+        self.events: list[TaskEvent] = [judged(None, TaskEvent(EventType.TASK_CREATED), 1, "", self.ground())]
+        self.state = after(None, self.events[0])
+        self.recorded: dict[tuple[str, str], RecordedAction] = {}
+
+    def ground(self) -> Ground:
+        held = [] if not hasattr(self, "state") else [step.lock_id for step in self.state.steps.values()]
+        recorded = getattr(self, "recorded", {})
+        return Ground("t", frozenset(filter(None, held)), recorded, 1_000 + len(getattr(self, "events", ())) * 40)
+
+    def ask(self, wish: TaskEvent | Claim) -> None:
+        number = len(self.events) + 1
+        if isinstance(wish, TaskEvent):
+            try:
+                event = judged(self.state, wish, number, "f", self.ground())
+            except Refusal:
+                return
+            self.add(event)
+            if event.type in RECORDED:
+                self.recorded[event.step, event.subject] = RecordedAction(event.number, event.type)
+            return
+        running = {name for name, step in self.state.steps.items() if step.status is StepStatus.RUNNING}
+        try:
+            picked = pick(
+                self.state,
+                "t",
+                Worker(wish.labels, "v1", f"lock-{number}"),
+                running - wish.lost,
+                number - 1,
+                self.ground().now_ms,
+            )
+        except TaskOver:
+            return
+        if picked.step:
+            chosen = self.state.steps[picked.step]
+            assert all(self.state.steps[name].status is StepStatus.DONE for name in chosen.terms.depends_on)
+            assert chosen.terms.labels <= wish.labels
+            assert chosen.attempts < chosen.terms.attempts_max
+            assert picked.step not in running - wish.lost
+            assert not self.state.awaits_answer(picked.step)
+        for event in picked.events:
+            self.add(event)
+
+    def add(self, event: TaskEvent) -> None:
+        self.events.append(event)
+        self.state = after(self.state, event)
+
+
+def runs() -> st.SearchStrategy[Run]:
+    def run(wishes: list[TaskEvent | Claim]) -> Run:
+        made = Run()
+        for wish in wishes:
+            made.ask(wish)
+        return made
+
+    return st.lists(asked() | claims(), max_size=60).map(run)
+
+
+@given(runs())
+def test_a_state_that_was_kept_and_the_events_behind_it_make_the_same_as_all_events(run: Run) -> None:
+    """For every place in the log, through the stored form of both."""
+    events = tuple(read_event(encode_event(event)) for event in run.events)
+    assert events == tuple(run.events)
+    for k in range(len(events) + 1):
+        kept = folded(None, events[:k])
+        again = None if kept is None else decode_task(b"", encode_task(kept))
+        assert again == kept
+        assert folded(again, events[k:]) == run.state
+
+
+@given(runs())
+def test_the_order_of_steps_is_kept_in_the_stored_form(run: Run) -> None:
+    assert list(decode_task(b"", encode_task(run.state)).steps) == list(run.state.steps)
+
+
+@given(runs())
+def test_events_have_numbers_without_gaps_and_each_end_of_an_action_its_beginning(run: Run) -> None:
+    assert [event.number for event in run.events] == list(range(1, len(run.events) + 1))
+    open_actions: set[tuple[str, str]] = set()
+    recorded: set[tuple[str, str]] = set()
+    for event in run.events:
+        name = (event.step, event.subject)
+        if event.type is EventType.ACTION_STARTED:
+            assert name not in recorded
+            open_actions.add(name)
+        elif event.type in {*RECORDED, EventType.ACTION_FAILED}:
+            assert name in open_actions
+            open_actions.discard(name)
+            if event.type in RECORDED:
+                recorded.add(name)
+    assert open_actions == {(name, action) for name, step in run.state.steps.items() for action in step.actions}
+    assert recorded == run.recorded.keys()
+
+
+@given(runs())
+def test_a_step_is_done_or_dead_once_and_for_all(run: Run) -> None:
+    ended: set[str] = set()
+    state: TaskState | None = None
+    for event in run.events:
+        if event.type is not EventType.NOTE and event.step and event.type is not EventType.INTERRUPT_ANSWERED:
+            assert event.step not in ended, event
+        state = after(state, event)
+        ended |= {name for name, step in state.steps.items() if step.status in {StepStatus.DONE, StepStatus.DEAD}}
+        for step in state.steps.values():
+            assert 0 <= step.attempts <= step.terms.attempts_max
+            assert bool(step.lock_id) == (step.status is StepStatus.RUNNING)
+
+
+def with_steps(*names: str, **terms: object) -> TaskState:
+    state = after(None, TaskEvent(EventType.TASK_CREATED, number=1))
+    for number, name in enumerate(names, 2):
+        new = StepTerms(**terms)  # type: ignore[arg-type]
+        state = after(state, TaskEvent(EventType.STEP_ADDED, name, number=number, terms=new))
+    return state
+
+
+GROUND = Ground("t", frozenset(), {}, 0)
+
+
+@pytest.mark.parametrize("name", ["a", "a/b", "x", "x/y/z"])
+def test_a_step_lies_neither_above_nor_below_another(name: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        judged(with_steps("a", "x/y"), TaskEvent(EventType.STEP_ADDED, name), 4, "f", GROUND)
+    assert refused.value.facts["field"] == "f.step.step"
+
+
+@pytest.mark.parametrize("name", ["ab", "x/z", "x/yz"])
+def test_siblings_are_other_steps(name: str) -> None:
+    assert judged(with_steps("a", "x/y"), TaskEvent(EventType.STEP_ADDED, name), 4, "f", GROUND).number == 4
+
+
+def test_a_step_depends_only_on_steps_before_it_so_there_are_no_circles() -> None:
+    for other in ("b", "none"):
+        with pytest.raises(Refusal) as refused:
+            judged(with_steps("a"), TaskEvent(EventType.STEP_ADDED, "b", terms=StepTerms((other,))), 3, "f", GROUND)
+        assert refused.value.facts["field"] == "f.step.terms.depends_on"
+
+
+def test_rests_grow_to_a_day_and_not_further() -> None:
+    state = with_steps("a", attempts_max=100, back_off_ms=3_600_000)
+    ground = Ground("t", frozenset({"l"}), {}, 5)
+    rests = []
+    for attempt in range(1, 100):
+        state = after(state, TaskEvent(EventType.STEP_CLAIMED, "a", attempt=attempt, lock_id="l"))
+        failed = judged(state, TaskEvent(EventType.STEP_FAILED, "a"), 3, "f", ground)
+        rests.append(failed.not_before_ms - 5)
+        state = after(state, failed)
+    assert rests[:6] == [3_600_000 * 2**n for n in range(5)] + [limits.STEP_BACK_OFF_MS_MAX]
+    assert set(rests[5:]) == {limits.STEP_BACK_OFF_MS_MAX}
+
+
+def test_only_the_last_64_answered_interrupts_are_kept_and_no_open_one_is_lost() -> None:
+    state = with_steps()
+    state = after(state, TaskEvent(EventType.INTERRUPT_OPENED, "", "open", number=2))
+    for n in range(70):
+        state = after(state, TaskEvent(EventType.INTERRUPT_OPENED, "", f"q{n}", number=10 + 2 * n))
+        state = after(state, TaskEvent(EventType.INTERRUPT_ANSWERED, "", f"q{n}", number=11 + 2 * n))
+    assert len(state.interrupts) == 65
+    assert state.interrupts["open"] == Interrupt("", 2)
+    assert "q5" not in state.interrupts
+    assert "q6" in state.interrupts
+
+
+def test_answered_interrupts_leave_room_for_open_ones() -> None:
+    state = with_steps()
+    for n in range(64):
+        state = after(state, TaskEvent(EventType.INTERRUPT_OPENED, "", f"q{n}", number=n + 2))
+    with pytest.raises(TaskFull):
+        judged(state, TaskEvent(EventType.INTERRUPT_OPENED, "", "more"), 99, "f", GROUND)
+    state = after(state, TaskEvent(EventType.INTERRUPT_ANSWERED, "", "q0", number=98))
+    judged(state, TaskEvent(EventType.INTERRUPT_OPENED, "", "more"), 99, "f", GROUND)
+
+
+def test_a_task_without_steps_stays_open_and_one_that_gains_a_step_with_its_last_completion_too() -> None:
+    state = with_steps("a")
+    assert with_steps().status is TaskStatus.OPEN
+    done = TaskEvent(EventType.STEP_COMPLETED, "a", number=4)
+    assert after(state, done).status is TaskStatus.COMPLETED
+    grown = after(state, TaskEvent(EventType.STEP_ADDED, "b", number=3))
+    assert after(grown, done).status is TaskStatus.OPEN
+
+
+def test_a_note_changes_nothing() -> None:
+    state = with_steps("a")
+    assert after(state, TaskEvent(EventType.NOTE, "a", number=3)) is state
+
+
+def test_nothing_to_give_says_what_stands_in_the_way() -> None:
+    state = with_steps("done", "dead", "running", "lost")
+    worker = Worker(frozenset(), "", "l")
+    steps = dict(state.steps)
+    for name, status in (("done", StepStatus.DONE), ("dead", StepStatus.DEAD), ("running", StepStatus.RUNNING)):
+        steps[name] = dataclasses.replace(steps[name], status=status)
+    steps["lost"] = dataclasses.replace(steps["lost"], status=StepStatus.RUNNING, attempts=3)
+    picked = pick(dataclasses.replace(state, steps=steps), "t", worker, {"running"}, 5, 0)
+    assert isinstance(picked.refusal, NoStepReady)
+    assert picked.refusal.facts == {"task": "t", "running": "1", "waiting": "0", "unable": "0", "dead": "2"}
+    assert [(event.step, event.type, event.number) for event in picked.events] == [("lost", EventType.STEP_DEAD, 6)]
+
+
+def test_paths_of_events_are_in_the_order_of_their_numbers_and_reserved() -> None:
+    paths = [event_path(number) for number in (1, 9, 10, 99, 10**11)]
+    assert paths == sorted(paths)
+    assert all(map(is_reserved, paths))
+    assert not is_reserved(".tasks")
+    assert not is_reserved("x/.task")
