@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         AlreadyExists,
         Conflict,
         ContentQuarantined,
+        ContentSensitive,
         Deadlock,
         HistoryLost,
         KokubanError,
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
         Queued,
         Redaction,
         RedactionFinding,
+        RedactionHandling,
         RedactionKind,
         RegionRule,
         Removal,
@@ -149,6 +151,7 @@ if TYPE_CHECKING:
         Verb,
         WaitEdge,
         Written,
+        WrittenRedaction,
     )
 
 __all__ = [
@@ -187,6 +190,7 @@ __all__ = [
     "ConflictWatch",
     "Conflicts",
     "ContentQuarantined",
+    "ContentSensitive",
     "Currency",
     "DeadReason",
     "Deadlock",
@@ -244,6 +248,7 @@ __all__ = [
     "ReadScopePurged",
     "Redaction",
     "RedactionFinding",
+    "RedactionHandling",
     "RedactionKind",
     "Refused",
     "RegionRule",
@@ -295,6 +300,7 @@ __all__ = [
     "Watch",
     "Withheld",
     "Written",
+    "WrittenRedaction",
     "connect",
     "render_for_prompt",
 ]

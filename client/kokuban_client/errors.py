@@ -574,8 +574,25 @@ class ContentRefused(Refused):
     REASON = "CONTENT_REFUSED"
 
 
+class ContentSensitive(Refused):
+    """A text holds something secret or personal that the board's policy refuses, or that cannot be masked where it stands."""
+
+    REASON = "CONTENT_SENSITIVE"
+
+    @property
+    def type(self) -> str:
+        """What was found: `github-token`. The value, no answer says."""
+        return self.facts.get("type", "")
+
+
+class ContentUnsearched(Refused):
+    """A text is encoded deeper, or in more ways, than is looked at, so it may hold secrets. Nothing was written."""
+
+    REASON = "CONTENT_UNSEARCHED"
+
+
 class ScreeningUnavailable(Unavailable):
-    """What comes from outside is screened before it is written, and screening gives no verdict now. Nothing was written."""
+    """What looks at texts from outside, and at long ones, before they are written gives no answer now. Nothing was written."""
 
     REASON = "SCREENING_UNAVAILABLE"
 

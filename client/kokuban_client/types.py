@@ -221,6 +221,46 @@ class EntryKey:
         return f"{self.region}/{self.path}"
 
 
+class RedactionKind(enum.StrEnum):
+    """What is at stake with what was found."""
+
+    SECRET = "secret"  # noqa: S105 - a kind of secret is none
+    """Whoever has it can do something: a key, a token, a password."""
+    PERSONAL = "personal"
+    """It says who somebody is, or how they are reached or paid."""
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+class RedactionHandling(enum.StrEnum):
+    """What becomes of secrets, or of personal data, that somebody writes."""
+
+    MASK = "mask"
+    REFUSE = "refuse"
+    KEEP = "keep"
+    OFF = "off"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRedaction:
+    """What was found of one type in one text of a commit, and what became of it. The value, no answer says."""
+
+    field: str
+    """Where it stands in the request: `mutations[0].put.value.text`."""
+    mutation: int | None
+    """The place of the mutation that holds it; None for what belongs to the whole commit, such as its reason."""
+    type: str
+    """What it is: `github-token`, `email`."""
+    kind: RedactionKind
+    handling: RedactionHandling
+    """It was masked, or is kept."""
+    count: int
+    spans: tuple[tuple[int, int], ...]
+    """Where the first of them stand in the text as it was sent, as slices of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """How far a state may be believed, and why."""
@@ -240,6 +280,10 @@ class Label:
     """The rules by which it was screened before it was written."""
     suspicious: bool = False
     """Screening found something, short of what goes into quarantine."""
+    holds: frozenset[RedactionKind] = frozenset()
+    """The kinds of sensitive content that were found in it when it was written, and that the board's policy keeps."""
+    unsearched: bool = False
+    """It may hold more, encoded deeper than was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +371,10 @@ class CommitResult:
     replayed: bool
     request_id: str
     results: tuple[MutationResult, ...]
+    redactions: tuple[WrittenRedaction, ...] = ()
+    """What was masked in what was sent, or is sensitive and kept."""
+    unsearched_fields: tuple[str, ...] = ()
+    """Texts that are encoded deeper than is looked at, and kept all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +386,16 @@ class Written(_Holding):
     revision: Revision
     sequence: int
     content: Content | None
-    """What was written, or what the server computed. None for a delete, for a put that kept the value, and for a computed
-    value that a replay can no longer tell."""
+    """What was written, or what the server computed. None for a delete, for a put that kept the value, for a put of whose
+    value something was masked, and for a computed value that a replay can no longer tell."""
     commit_time: datetime
     replayed: bool
     request_id: str
     token: str
     trust: Trust = Trust.UNKNOWN
     """Of what was written; unknown for a delete."""
+    redactions: tuple[WrittenRedaction, ...] = ()
+    """What was masked in what was sent, or is sensitive and kept."""
 
     def _content(self) -> Content | None:
         return self.content
@@ -431,6 +481,8 @@ class RegionRule:
     taint_mode: TaintMode | str | None = None
     allows_lowering: bool | None = None
     screening: ScreeningProfile | str | None = None
+    secrets: RedactionHandling | str | None = None
+    personal_data: RedactionHandling | str | None = None
 
 
 class ScreeningProfile(enum.StrEnum):
@@ -459,6 +511,12 @@ class Policy:
     """The most that what a tool gives may be trusted, by its name."""
     tool_screening: Mapping[str, ScreeningProfile | str] = field(default_factory=dict, hash=False)
     """What is said of the screening of what a tool gives, by its name; each is one of `tools`."""
+    secrets: RedactionHandling | str | None = None
+    """What becomes of secrets that are written; None for what holds anyway: they are masked."""
+    personal_data: RedactionHandling | str | None = None
+    """Likewise of personal data: it is kept, and the entry's label says so."""
+    unsearched: RedactionHandling | str | None = None
+    """What becomes of texts that are encoded deeper than is looked at: they are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1165,17 +1223,6 @@ class Screening:
     rule_set: str
     """By which rules it was judged."""
     token: str
-
-
-class RedactionKind(enum.StrEnum):
-    """What is at stake with what was found."""
-
-    SECRET = "secret"  # noqa: S105 - a kind of secret is none
-    """Whoever has it can do something: a key, a token, a password."""
-    PERSONAL = "personal"
-    """It says who somebody is, or how they are reached or paid."""
-    UNKNOWN = "unknown"
-    """A newer server's word that this library does not know."""
 
 
 @dataclass(frozen=True, slots=True)

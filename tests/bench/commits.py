@@ -8,13 +8,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kokuban.v1 import commit_pb2, entry_pb2
+from kokuban.v1 import admin_service_pb2, commit_pb2, entry_pb2, policy_pb2, trust_pb2
 
 from .measurement import Measurement, closed_loop, measured
-from .messages import BOARD, COMMIT, COMMIT_STREAM, METADATA, REGION, Puts, new_request_id
+from .messages import BOARD, COMMIT, COMMIT_STREAM, METADATA, REGION, SET_POLICY, Puts, new_request_id, note, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import grpc
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 class UnaryCommits:
     """Writers that each have one unary commit in flight, of `puts` entries of their own. Entries are what is counted."""
 
-    def __init__(self, channel: grpc.aio.Channel, writers: int = 64, puts: int = 1) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, writers: int = 64, puts: int = 1, value: Callable[[int], str] = text
+    ) -> None:
         self._commit: Any = channel.unary_unary(COMMIT)  # bytes in, bytes out
         self._size = puts
         # One writer's entries come together in the index, another's elsewhere.
-        self._writers = [Puts([f"writer_{w}/entry_{e}" for e in range(puts)]) for w in range(writers)]
+        self._writers = [Puts([f"writer_{w}/entry_{e}" for e in range(puts)], value=value) for w in range(writers)]
 
     async def prepare(self) -> None:
         """Create the entries."""
@@ -42,6 +44,27 @@ class UnaryCommits:
     async def _write(self, writer: Puts) -> None:
         raw = await self._commit(writer.next().SerializeToString(), metadata=METADATA)
         writer.committed(commit_pb2.CommitResponse.FromString(raw).revision)
+
+
+class NotedCommits(UnaryCommits):
+    """The same with what agents write, on a board that is guarded as it is without a policy, or as little as one can say."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, guarded: bool) -> None:
+        super().__init__(channel, value=note)
+        self._set_policy: Any = channel.unary_unary(SET_POLICY)
+        self._guarded = guarded
+
+    async def prepare(self) -> None:
+        """Lay the policy down, if there is to be one, and create the entries."""
+        if not self._guarded:
+            unguarded = policy_pb2.RegionRule(
+                pattern="shared:*", taint_mode=policy_pb2.TAINT_MODE_OFF, screening=trust_pb2.SCREENING_PROFILE_OFF
+            )
+            off = trust_pb2.REDACTION_HANDLING_OFF
+            policy = policy_pb2.Policy(rules=[unguarded], secrets=off, personal_data=off)
+            request = admin_service_pb2.SetPolicyRequest(board=BOARD, policy=policy)
+            await self._set_policy(request.SerializeToString(), metadata=(*METADATA, ("kokuban-roles", "operator")))
+        await super().prepare()
 
 
 class NewEntries:

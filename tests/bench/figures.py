@@ -184,6 +184,13 @@ def _telemetry(ratio: float) -> Callable[[Workplace, Scale], Awaitable[tuple[Sid
     return sides
 
 
+async def _guarded(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server, other = await place.kokuban("sqlite:"), await place.kokuban("sqlite:")
+    ours = await place.load("noted_commits", server.address, guarded=True)
+    theirs = await place.load("noted_commits", other.address, guarded=False)
+    return Side("labels, screening, redaction", ours, (server,)), Side("none of them", theirs, (other,))
+
+
 async def _hidden_and_absent(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     server = await place.kokuban("sqlite:")
     hidden = await place.load("vain_gets", server.address, hidden=True)
@@ -330,6 +337,14 @@ FIGURES = (
         0.6,
         0.75,
         _telemetry(1.0),
+    ),
+    Figure(
+        "internal_write_overhead",
+        "unary commits/s of 512 bytes of agents' notes on sqlite, 64 in flight, as a board is guarded without a policy, over a "
+        "policy that switches labels, screening and redaction off",
+        0.8,
+        0.9,
+        _guarded,
     ),
     Figure(
         "hidden_vs_absent_time",

@@ -17,7 +17,7 @@ import grpc
 import uvloop
 
 from .callers import TeamCommits
-from .commits import Increments, NewEntries, StreamCommits, UnaryCommits
+from .commits import Increments, NewEntries, NotedCommits, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
 from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
@@ -34,6 +34,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "unary_commits": UnaryCommits,
     "new_entries": NewEntries,
     "stream_commits": StreamCommits,
+    "noted_commits": NotedCommits,
     "increments": Increments,
     "strong_gets": StrongGets,
     "vain_gets": VainGets,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from typing import TYPE_CHECKING
 
 from kokuban.v1 import commit_pb2, entry_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOARD = "main"
 REGION = "shared:bench"
@@ -35,10 +39,26 @@ def text(number: int) -> str:
     return f"{number:012d} {_FILLER}"[:VALUE_BYTES]
 
 
+_FOUND = (
+    "looked at core/lexer.py after agent-7: split_tokens() is called twice, so escapes are undone once too often",
+    "the retry budget of 3 attempts was spent on 2026-11-30 at 10:15; next is PR #4821 (commit 9f3c1e77ab)",
+    "build 20261130.4 failed in tests/parser/test_unescape.py::test_nested, 2 of 118 cases; log kept under runs/4821",
+    "api_token is read from the environment in settings/local.py, never from the file; documented in README.md",
+    "asked reviewer-2 to confirm before the schema of shared:plan/task_12/step_03 is changed for everybody",
+)
+
+
+def note(number: int) -> str:
+    """Give a text of 512 bytes as agents write them, with names, numbers and dates, that is not the one before."""
+    turned = number % len(_FOUND)
+    return f"{number:06d} {'. '.join(_FOUND[turned:] + _FOUND[:turned])}"[:VALUE_BYTES]
+
+
 class Puts:
     """The commits of one writer, which keeps entries of its own and writes each on top of its last revision."""
 
-    def __init__(self, paths: list[str], region: str = REGION) -> None:
+    def __init__(self, paths: list[str], region: str = REGION, value: Callable[[int], str] = text) -> None:
+        self._value = value
         self.message = commit_pb2.CommitRequest(board=BOARD)
         for path in paths:
             key = entry_pb2.EntryKey(region=region, path=path)
@@ -50,7 +70,7 @@ class Puts:
     def next(self) -> commit_pb2.CommitRequest:
         """Give the next commit: a new id and new values."""
         self._count += 1
-        value = text(self._count)
+        value = self._value(self._count)
         self.message.request_id = new_request_id()
         for put in self._puts:
             put.value.text = value

@@ -54,6 +54,15 @@ def test_telemetry_is_measured(tmp_path: Path) -> None:
     assert set(figures[0]["ours"]["runs"][0]["cpu_us_per_operation"]) == {"server", "collector", "client"}
 
 
+def test_what_guards_a_board_is_measured(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    arguments = ["--only", "internal_write_overhead", "--pairs", "1", "--seconds", "0.05", "--quick"]
+    done = [sys.executable, str(_RUN), *arguments, "--output", str(output)]
+    subprocess.run(done, capture_output=True, text=True, timeout=120, check=True)
+    (figure,) = json.loads(output.read_text())
+    assert figure["value"] > 0, figure.get("fault")
+
+
 def test_tasks_are_measured(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     names = ["event_append_vs_commit", "resume_growth"]

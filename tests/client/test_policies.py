@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kokuban_client
-from kokuban_client import BoardState, Decision, LockRequirement, Policy, RegionRule, Verb, errors
+from kokuban_client import BoardState, Decision, LockRequirement, Policy, RedactionHandling, RegionRule, Verb, errors
 from kokuban_client._wire import policies
 from kokuban_client.cli import main
 
@@ -32,7 +32,7 @@ RULES = (
         history_age_max_s=90.5,
         default_ttl_s=0.0,
     ),
-    RegionRule("task:*", default_ttl_s=60.0),
+    RegionRule("task:*", default_ttl_s=60.0, secrets=RedactionHandling.REFUSE, personal_data=RedactionHandling.MASK),
 )
 
 
@@ -52,7 +52,9 @@ async def board(chief: Client, request: pytest.FixtureRequest) -> str:
 
 async def test_a_policy_is_laid_down_read_and_replaced(chief: Client, board: str) -> None:
     assert (await chief.get_policy(board)).version.number == 0
-    policy = Policy(RULES, administrators=("agent:chief",))
+    policy = Policy(
+        RULES, administrators=("agent:chief",), secrets=RedactionHandling.KEEP, unsearched=RedactionHandling.KEEP
+    )
     first = await chief.set_policy(board, policy, replaces=0, reason="a start")
     assert (first.number, first.author, first.reason) == (1, "chief", "a start")
     found = await chief.get_policy(board)

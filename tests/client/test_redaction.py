@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kokuban_client import RedactionKind, errors, sync
+from kokuban_client import RedactionHandling, RedactionKind, errors, sync
 from kokuban_client.cli import main
 from kokuban_client.cli._connection import EXIT_CODES
 
@@ -91,3 +91,47 @@ def test_json_comes_back_as_json(kokuban: Callable[..., Answer], tmp_path: Path)
     assert kokuban("trust", "redact", str(file), "--json-text")[0] == EXIT_CODES["refused"]
     file.write_bytes(b"\xff\xfe")
     assert kokuban("trust", "redact", str(file))[0] == EXIT_CODES["usage"]
+
+
+async def test_a_write_tells_what_was_masked_and_what_is_kept(board: kokuban_client.Board) -> None:
+    text = f"the password is {SECRET}; mail li@mail.example"
+    written = await board.put("shared:facts", "note", text, must_not_exist=True)
+    told = {one.type: one for one in written.redactions}
+    assert set(told) == {"password", "email"}
+    password, mail = told["password"], told["email"]
+    assert (password.field, password.mutation, password.count) == ("mutations[0].put.value.text", 0, 1)
+    assert (password.kind, password.handling) == (RedactionKind.SECRET, RedactionHandling.MASK)
+    assert [text[slice(*span)] for span in password.spans] == [SECRET]
+    assert (mail.kind, mail.handling) == (RedactionKind.PERSONAL, RedactionHandling.KEEP)
+    assert written.content is None  # it is not what was sent
+    entry = await board.get("shared:facts", "note")
+    assert SECRET not in entry.value
+    assert entry.label is not None
+    assert (set(entry.label.holds), entry.label.unsearched) == ({RedactionKind.PERSONAL}, False)
+    plain = await board.put("shared:facts", "plain", "as it was sent", must_not_exist=True)
+    assert (plain.redactions, plain.value) == ((), "as it was sent")
+
+
+async def test_what_is_refused_names_what_was_found_and_not_what_it_is(board: kokuban_client.Board) -> None:
+    token = "ghp_" + "wJ4kQ9zXc2VbN7mL5pRt8sYd1fGh3KjA6uEo"
+    with pytest.raises(errors.ContentSensitive) as caught:
+        await board.put("shared:facts", f"keys/{token}", "x", must_not_exist=True)
+    assert (caught.value.field, caught.value.type) == ("mutations[0].put.key.path", "github-token")
+    assert token not in str(caught.value)
+
+
+def test_the_command_says_what_was_masked(kokuban: Callable[..., Answer], tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    note.write_text(f"the password is {SECRET}")
+    code, out, _ = kokuban("put", "shared:facts", "told", "--file", str(note), "--new")
+    assert code == 0
+    assert out.endswith("  masked: password in mutations[0].put.value.text\n")
+    code, out, _ = kokuban("put", "shared:facts", "told-too", "--file", str(note), "--new", "--json")
+    [told] = json.loads(out)["redactions"]
+    assert told == {
+        "field": "mutations[0].put.value.text",
+        "type": "password",
+        "kind": "secret",
+        "handling": "mask",
+        "count": 1,
+    }

@@ -165,6 +165,7 @@ TOLD = [
     ("SCREENED_TEXT_BYTES_MAX", 1, "RedactTextRequest.text", "At most {:,} bytes"),
     ("REDACTED_DEPTH_MAX", 1, "TrustService.RedactText", "to a depth of {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
+    ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "Redaction.spans", "at most {}"),
     ("AUDIT_CHAINS_SHOWN_ENTRIES_MAX", 1, "VerifyAuditResponse.chains", "at most {:,}"),
     ("STORE_OPERATIONS_MAX", 1, "CommitRequest.mutations", "at most {} operations"),
     ("TASK_NAME_BYTES_MAX", 1, "NewStep.step", "up to {} bytes"),
@@ -225,6 +226,8 @@ INSIDE = {
     "SCREENED_CHARACTERS_MIN",
     "REDACTED_TIMES_MAX",  # likewise: `incomplete`
     "REDACTED_CHARACTERS_MIN",
+    "REDACTED_AT_ONCE_CHARACTERS_MAX",  # longer texts are searched elsewhere
+    "REDACTED_HINTED_CHARACTERS_MAX",
     "REDACTED_REPEATED_ENTRIES_MAX",  # more are masked where words tell what they are
     "CLASSIFIED_STEP_CHARACTERS_MAX",  # how far parts overlap
     "CLASSIFIED_SEGMENTS_KEPT_ENTRIES_MAX",  # what is not kept is classified again

@@ -15,6 +15,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import Region, RegionKind
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, acts_for, check, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+from kokuban_server.core.sensitive import Handling, Terms
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_board, encode_purge
 from kokuban_server.wire import policies
 
@@ -36,11 +37,14 @@ RULES = st.builds(
     st.none() | st.integers(1, limits.POLICY_HISTORY_REVISIONS_MAX),
     st.none() | st.integers(limits.POLICY_HISTORY_AGE_MS_MIN, limits.EXPIRY_MS_MAX),
     st.none() | st.just(0) | st.integers(limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX),
+    secrets=st.none() | st.sampled_from(Handling),
+    personal_data=st.none() | st.sampled_from(Handling),
 )
 POLICIES = st.builds(
     Policy,
     st.lists(RULES, max_size=5, unique_by=lambda rule: rule.pattern).map(tuple),
     SUBJECTS.map(lambda subjects: subjects._replace(acting=False)),
+    redaction=st.builds(Terms, *[st.sampled_from(Handling)] * 2, st.sampled_from([Handling.REFUSE, Handling.KEEP])),
 )
 GRANTS = st.builds(Grants, st.frozensets(IDS, max_size=2))
 PRINCIPALS = st.builds(
@@ -189,8 +193,8 @@ def test_a_policy_comes_back_as_it_was_sent(policy: Policy) -> None:
 
 @given(POLICIES, POLICIES)
 def test_policies_are_the_same_if_their_rules_are_in_whatever_order(one: Policy, other: Policy) -> None:
-    assert one.says_the_same_as(Policy(tuple(reversed(one.rules)), one.administrators))
-    same = {*one.rules} == {*other.rules} and one.administrators == other.administrators
+    assert one.says_the_same_as(Policy(tuple(reversed(one.rules)), one.administrators, redaction=one.redaction))
+    same = ({*one.rules}, one.administrators, one.redaction) == ({*other.rules}, other.administrators, other.redaction)
     assert one.says_the_same_as(other) == same
 
 
@@ -297,3 +301,13 @@ def test_a_pattern_has_one_rule_and_administrators_have_no_regions() -> None:
     with pytest.raises(InvalidRequest) as acting:
         check(Policy((), ACTING), "policy")
     assert acting.value.field_path == "policy.administrators.subjects"
+
+
+def test_a_region_is_redacted_as_its_rule_says_before_its_kinds_and_the_boards() -> None:
+    keep, mask, refuse, off = Handling.KEEP, Handling.MASK, Handling.REFUSE, Handling.OFF
+    rules = (RegionRule("task:*", secrets=keep, personal_data=mask), RegionRule("task:a", secrets=refuse))
+    policy = Policy(rules, redaction=Terms(mask, off))
+    found = [policy.redaction_in(Region(kind, name)) for kind, name in ((RegionKind.TASK, "a"), (RegionKind.TASK, "b"))]
+    assert found == [Terms(refuse, mask), Terms(keep, mask)]
+    assert policy.redaction_in(Region(RegionKind.SHARED, "a")) == Terms(mask, off)
+    assert NO_POLICY.redaction_in(Region(RegionKind.SHARED, "a")) == Terms(mask, keep, refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -10,11 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from kokuban_server.core.redaction.masking import Wish, redact
+from kokuban_server.core.redaction.readings import HOLE
 from kokuban_server.core.redaction.rules import RULES
-from kokuban_server.core.redaction.search import find
-from kokuban_server.core.redaction.terms import Handling, Kind, Terms
+from kokuban_server.core.redaction.search import find, is_clean
+from kokuban_server.core.screening import decoding
+from kokuban_server.core.sensitive import Handling, Kind, Terms
 from tests.core import sensitive
 from tests.core.sensitive import BENIGN, CHINESE, PERSONAL, SECRETS, TEMPLATES, VIEWS, positive
 
@@ -48,9 +53,50 @@ def test_they_are_found_in_codes_and_under_disguise(view: str) -> None:
     assert len(missed) <= len(texts) // 100, missed[:5]
 
 
+@pytest.mark.parametrize("view", ["plain", *VIEWS])
+def test_no_text_is_taken_for_clean_in_which_anything_is_found(view: str) -> None:
+    """Neither alone nor beside others: nearly every write is only asked this."""
+    draw = random.Random(view)
+    for _ in range(EACH_VIEW // 4):
+        for family in ALL:
+            text = positive(draw, family)[1]
+            told = text if view == "plain" else VIEWS[view](draw, text)
+            for written in (told, f"{draw.choice(BENIGN)} {HOLE} {told} {HOLE} shared:plan"):
+                if find(told).findings:
+                    assert not is_clean(written), written
+
+
+def test_plain_texts_are_taken_for_clean() -> None:
+    texts = [text for text in BENIGN if is_clean(text)]
+    assert len(texts) * 2 > len(BENIGN)
+    assert is_clean("looked at core/lexer.py on 2026-11-30: split_tokens() runs twice")
+    assert is_clean("")
+
+
+@given(
+    st.text(alphabet=st.sampled_from("aZ19+/_-= \n.:%ü")), st.lists(st.sampled_from(["dGhlIHRva2VuIGlz", "aGk", "\n"]))
+)
+def test_codes_are_seen_by_the_short_look_as_by_the_long_one(text: str, pieces: list[str]) -> None:
+    whole = text + "".join(pieces)
+    parts = list(decoding.base64_parts(whole, decoding.SHORT_BASE64))
+    assert decoding.has_short_base64(whole) == bool(parts)
+
+
+@given(
+    st.binary(min_size=9)
+    | st.text(min_size=9).map(str.encode)
+    | st.text(min_size=5).map(lambda text: text.encode("utf-16-le", "replace"))
+)
+def test_what_is_text_in_base64_is_taken_for_text(raw: bytes) -> None:
+    code = base64.b64encode(raw).decode().rstrip("=")
+    assume(len(code) >= 16)
+    told = [text for text, _, _ in decoding.base64_parts(code, decoding.SHORT_BASE64)]
+    assert told == ([] if decoding.as_text(raw) is None else [decoding.as_text(raw)])
+
+
 @families(SECRETS)
 def test_SE_01_a_secret_in_a_text_for_memory_is_found_in_every_sentence(family: Family) -> None:
-    """Keys and tokens came to lie in clear text in memories. Here they are found and masked; writes do not use that yet."""
+    """Keys and tokens came to lie in clear text in memories. Here they are found and masked."""
     draw = random.Random(family.type)
     for template in family.templates or TEMPLATES:
         value = family.make(draw)

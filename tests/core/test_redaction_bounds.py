@@ -12,8 +12,8 @@ from kokuban_server.core import limits
 from kokuban_server.core.redaction import search
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.search import find
-from kokuban_server.core.redaction.terms import Handling, Terms
 from kokuban_server.core.screening.patterns import Pattern
+from kokuban_server.core.sensitive import Handling, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

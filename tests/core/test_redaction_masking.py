@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kokuban_server.core import json_values
 from kokuban_server.core.redaction.masking import Wish, keyed, mask, redact
 from kokuban_server.core.redaction.search import find, merged
-from kokuban_server.core.redaction.terms import Handling, Kind, Terms
+from kokuban_server.core.sensitive import Handling, Kind, Terms, strictest
 from tests.core.sensitive import CHINESE, PERSONAL, SECRETS, VIEWS, positive
 
 ALL = (*SECRETS, *PERSONAL, *CHINESE)
@@ -166,14 +166,26 @@ def test_what_is_encoded_is_masked_with_the_whole_of_its_code() -> None:
         (Terms(Handling.REFUSE, Handling.KEEP), {"a@b.example"}, True),
         (Terms(Handling.KEEP, Handling.KEEP), {"a@b.example", "Zx9!kLmQ7w"}, False),
         (Terms(Handling.MASK, Handling.REFUSE), set(), True),
+        (Terms(Handling.MASK, Handling.OFF), {"a@b.example"}, False),
     ],
 )
 def test_each_kind_is_handled_by_its_terms(terms: Terms, left: set[str], is_refused: bool) -> None:  # noqa: FBT001 - expected
     redaction = redact("mail a@b.example, password: Zx9!kLmQ7w", Wish(terms, b"key"))
     assert {value for value in ("a@b.example", "Zx9!kLmQ7w") if value in redaction.text} == left
     assert redaction.is_refused is is_refused
-    assert redaction.kinds == {Kind.SECRET, Kind.PERSONAL}
-    assert [place.type for place in redaction.places] == ["email", "password"]
+    sought = {kind for kind in Kind if terms.of(kind) is not Handling.OFF}
+    assert redaction.kinds == sought
+    assert {place.kind for place in redaction.places} == sought
+    assert redaction.counts == {one.type: 1 for one in redaction.places}
+
+
+def test_the_strictest_of_several_is_as_strict_as_each() -> None:
+    keeps, masks, off = Handling.KEEP, Handling.MASK, Handling.OFF
+    one, other = Terms(keeps, masks, Handling.REFUSE), Terms(masks, off, keeps)
+    assert strictest([one, other]) == Terms(masks, masks, Handling.REFUSE)
+    assert strictest([other]) == other
+    assert Terms(off, off).is_off
+    assert not Terms(off).is_off
 
 
 def test_what_is_kept_does_not_keep_a_secret_that_overlaps_it() -> None:

@@ -485,9 +485,10 @@ class Agent:
         board: str = "main",
         reason: str = "",
         tools: Sequence[policy_pb2.ToolRule] = (),
+        **more: Any,  # noqa: ANN401 - any other field of a policy
     ) -> admin_service_pb2.SetPolicyResponse:
         """Lay down a policy, as an operator."""
-        policy = policy_pb2.Policy(rules=rules, tools=tools)
+        policy = policy_pb2.Policy(rules=rules, tools=tools, **more)
         if administrators is not None:
             policy.administrators.subjects.extend(administrators)
         request = admin_service_pb2.SetPolicyRequest(board=board, policy=policy, replaces=replaces, reason=reason)

@@ -29,6 +29,7 @@ from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.recorded_calls import RecordedCommits
+from kokuban_server.app.redactions import Redactions
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.store_time import StoreTime
@@ -41,6 +42,7 @@ from kokuban_server.core.refusals import OutcomeUnknown, StoreCorrupt, StoreFull
 from kokuban_server.ports.board_store import CommitRefused
 from kokuban_server.wire import server as wire_server
 from kokuban_server.wire.gathering import Gathering
+from kokuban_server.wire.redacting import RedactedCommits, Redactor
 from kokuban_server.wire.rpc import Call
 from kokuban_server.wire.rules import RULES
 from kokuban_server.wire.server import UnruledMethodError
@@ -492,7 +494,9 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting())
     reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
     recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
-    service = BoardService(recorded, reads, watches, gate, time, ids, store.epoch)
+    redactions = Redactions(ProcessScreener(), ids.digest)
+    redacted = RedactedCommits(recorded, access, Redactor(access, redactions, ids.digest))
+    service = BoardService(redacted, reads, watches, gate, time, ids, store.epoch)
     taken = 0
 
     async def endless() -> Any:  # noqa: ANN401 - any message, or any field of one
@@ -515,6 +519,7 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
         await asyncio.sleep(0)
     assert 356 <= taken <= 358
     await answers.aclose()
+    await redactions.close()
     await mirror.close()
 
 

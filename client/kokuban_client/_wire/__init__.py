@@ -500,23 +500,30 @@ def commit_result(message: CommitResponse, request_id: str) -> types.CommitResul
             )
             for one in message.results
         ),
+        redactions=tuple(map(labels.redaction, message.redactions)),
+        unsearched_fields=tuple(message.unsearched_fields),
     )
 
 
 def written(result: types.CommitResult, region: str, path: str, sent: types.Content | None = None) -> types.Written:
     """Give the answer to a commit of one mutation, with the content that was sent or, failing that, computed."""
     only = result.results[0]
+    masked = any(
+        one.handling is types.RedactionHandling.MASK and one.field.startswith("mutations[0].put.value")
+        for one in result.redactions
+    )
     return types.Written(
         region=region,
         path=path,
         revision=result.revision,
         sequence=only.sequence,
-        content=sent if sent is not None else only.content,
+        content=only.content if sent is None or masked else sent,
         commit_time=result.commit_time,
         replayed=result.replayed,
         request_id=result.request_id,
         token=result.token,
         trust=only.trust,
+        redactions=result.redactions,
     )
 
 

@@ -20,6 +20,17 @@ _KINDS = {
     types.SourceKind.TOOL: trust_pb2.SOURCE_KIND_TOOL,
     types.SourceKind.EXTERNAL: trust_pb2.SOURCE_KIND_EXTERNAL,
 }
+REDACTION_KIND_OF = {
+    trust_pb2.REDACTION_KIND_SECRET: types.RedactionKind.SECRET,
+    trust_pb2.REDACTION_KIND_PERSONAL: types.RedactionKind.PERSONAL,
+}
+HANDLINGS = {
+    types.RedactionHandling.MASK: trust_pb2.REDACTION_HANDLING_MASK,
+    types.RedactionHandling.REFUSE: trust_pb2.REDACTION_HANDLING_REFUSE,
+    types.RedactionHandling.KEEP: trust_pb2.REDACTION_HANDLING_KEEP,
+    types.RedactionHandling.OFF: trust_pb2.REDACTION_HANDLING_OFF,
+}
+HANDLING_OF = {message: handling for handling, message in HANDLINGS.items()}
 _KIND_OF = {message: kind for kind, message in _KINDS.items()}
 
 
@@ -99,7 +110,26 @@ def label(message: entry_pb2.Label) -> types.Label:
         message.endorsed_by,
         message.screened_by,
         message.suspicious,
+        frozenset(map(_redaction_kind, message.holds)),
+        message.unsearched,
     )
+
+
+def redaction(message: trust_pb2.Redaction) -> types.WrittenRedaction:
+    """Give what became of something in what was sent."""
+    return types.WrittenRedaction(
+        message.field,
+        message.mutation if message.HasField("mutation") else None,
+        message.type,
+        _redaction_kind(message.kind),
+        HANDLING_OF.get(message.handling, types.RedactionHandling.UNKNOWN),
+        message.count,
+        tuple((span.start, span.end) for span in message.spans),
+    )
+
+
+def _redaction_kind(kind: trust_pb2.RedactionKind.ValueType) -> types.RedactionKind:
+    return REDACTION_KIND_OF.get(kind, types.RedactionKind.UNKNOWN)
 
 
 def external(message: entry_pb2.ExternalValue, content: types.PlainContent) -> types.External:

@@ -12,7 +12,7 @@ from kokuban.v1 import policy_pb2 as pb
 from kokuban.v1 import trust_pb2
 from kokuban_client import types
 from kokuban_client._wire import duration, time
-from kokuban_client._wire.labels import trust_level, trust_number
+from kokuban_client._wire.labels import HANDLING_OF, HANDLINGS, trust_level, trust_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,11 +119,24 @@ def policy_message(policy: types.Policy) -> pb.Policy:
     unknown = policy.tool_screening.keys() - policy.tools.keys()
     if unknown:
         raise ValueError(f"tool_screening: {min(unknown)!r} is not one of the tools")
+    if policy.secrets is not None:
+        message.secrets = _handling(policy.secrets)
+    if policy.personal_data is not None:
+        message.personal_data = _handling(policy.personal_data)
+    if policy.unsearched is not None:
+        message.unsearched = _handling(policy.unsearched)
     for name, trust in policy.tools.items():
         tool = message.tools.add(name=name, trust=trust_number(trust))
         if name in policy.tool_screening:
             tool.screening = _PROFILES[types.ScreeningProfile(policy.tool_screening[name])]
     return message
+
+
+def _handling(handling: types.RedactionHandling | str) -> trust_pb2.RedactionHandling.ValueType:
+    chosen = types.RedactionHandling(handling)
+    if chosen is types.RedactionHandling.UNKNOWN:
+        raise ValueError("a handling is mask, refuse, keep or off")
+    return HANDLINGS[chosen]
 
 
 def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
@@ -141,6 +154,10 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
     if rule.screening is not None:
         message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
+    if rule.secrets is not None:
+        message.secrets = _handling(rule.secrets)
+    if rule.personal_data is not None:
+        message.personal_data = _handling(rule.personal_data)
     for field, subjects in (
         (message.readers, rule.readers),
         (message.writers, rule.writers),
@@ -168,7 +185,15 @@ def policy(message: pb.Policy) -> types.Policy:
     administrators = tuple(message.administrators.subjects) if message.HasField("administrators") else None
     tools = {tool.name: trust_level(tool.trust) for tool in message.tools}
     screening = {tool.name: _PROFILE_OF[tool.screening] for tool in message.tools if tool.screening in _PROFILE_OF}
-    return types.Policy(tuple(map(_rule, message.rules)), administrators, tools, screening)
+    return types.Policy(
+        tuple(map(_rule, message.rules)),
+        administrators,
+        tools,
+        screening,
+        HANDLING_OF.get(message.secrets),
+        HANDLING_OF.get(message.personal_data),
+        HANDLING_OF.get(message.unsearched),
+    )
 
 
 def _rule(message: pb.RegionRule) -> types.RegionRule:
@@ -187,6 +212,8 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         _TAINT_OF.get(message.taint_mode),
         message.allows_lowering if has("allows_lowering") else None,
         _PROFILE_OF.get(message.screening),
+        HANDLING_OF.get(message.secrets),
+        HANDLING_OF.get(message.personal_data),
     )
 
 

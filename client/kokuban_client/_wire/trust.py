@@ -8,7 +8,7 @@ from kokuban.v1 import entry_pb2, error_reason_pb2, trust_service_pb2_grpc
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_client import types
 from kokuban_client._wire import entry_key, external_content, fence_message, revision, time
-from kokuban_client._wire.labels import source, source_message, trust_number
+from kokuban_client._wire.labels import REDACTION_KIND_OF, source, source_message, trust_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +24,6 @@ _SEVERITY_OF = {
     pb.FINDING_SEVERITY_NOTE: types.FindingSeverity.NOTE,
     pb.FINDING_SEVERITY_SUSPICIOUS: types.FindingSeverity.SUSPICIOUS,
     pb.FINDING_SEVERITY_GRAVE: types.FindingSeverity.GRAVE,
-}
-_REDACTED_OF = {
-    pb.REDACTION_KIND_SECRET: types.RedactionKind.SECRET,
-    pb.REDACTION_KIND_PERSONAL: types.RedactionKind.PERSONAL,
 }
 
 
@@ -164,7 +160,7 @@ def redaction(message: pb.RedactTextResponse) -> types.Redaction:
         findings=tuple(
             types.RedactionFinding(
                 type=finding.type,
-                kind=_REDACTED_OF.get(finding.kind, types.RedactionKind.UNKNOWN),
+                kind=REDACTION_KIND_OF.get(finding.kind, types.RedactionKind.UNKNOWN),
                 view=finding.view,
                 span=(finding.span.start, finding.span.end),
             )

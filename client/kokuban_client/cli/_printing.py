@@ -23,6 +23,7 @@ from kokuban_client.types import (
     Json,
     Label,
     PolicyVersion,
+    RedactionHandling,
     Reset,
     SnapshotComplete,
     SnapshotEntry,
@@ -138,7 +139,9 @@ def watch_line(item: WatchItem) -> str:
 def written_line(written: Written) -> str:
     """Give what a write did, on one line."""
     replayed = "  (had been committed before)" if written.replayed else ""
-    return f"{written.revision}{replayed}"
+    masked = [one for one in written.redactions if one.handling is RedactionHandling.MASK]
+    told = "".join(f"  masked: {one.type} in {one.field}" for one in masked)
+    return f"{written.revision}{replayed}{told}"
 
 
 def status_lines(status: Status, address: str) -> list[str]:
@@ -302,6 +305,10 @@ def _written_facts(written: Written) -> dict[str, object]:
         "request_id": written.request_id,
         "token": written.token,
         "trust": _trust(written.trust) if written.trust else None,
+        "redactions": [
+            {"field": one.field, "type": one.type, "kind": one.kind, "handling": one.handling, "count": one.count}
+            for one in written.redactions
+        ],
     }
 
 

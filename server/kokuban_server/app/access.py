@@ -125,6 +125,13 @@ class Access:
             return await self._made(principal, board_id, deadline)
         return board
 
+    async def look(self, principal: Principal, board_id: str, deadline: float) -> Board | None:
+        """Give a board for what its policy says, if there is one for the principal. Nothing is made, refused or noted."""
+        if not principal.boards.includes(board_id):
+            return None
+        board = self._boards.trusted(principal.tenant, board_id)
+        return board or await self._boards.read(principal.tenant, board_id, left_s(deadline))
+
     async def _made(self, principal: Principal, board_id: str, deadline: float) -> Board | None:
         key = keys.board(principal.tenant, board_id)
         raw = encode_board(BoardRecord(self._clock.now_ms(), principal.agent))

@@ -49,13 +49,16 @@ class AuditLog:
         digest: Callable[[bytes], bytes],
         *,
         anchor_interval_s: float = 60.0,
+        mask: Callable[[str], str] = str,
     ) -> None:
+        """Record on a store; `mask` takes secrets out of the names that a refused request asked for."""
         self._digest = digest
         self._store = store
         self._time = time
         self._server_id = server_id
         self._report = report
         self._anchor_interval_s = anchor_interval_s
+        self._mask = mask
         self._anchors = AuditAnchors(store, time, server_id)
         self._chains: dict[str, AuditChain] = {}
         self._notes: deque[AuditRecord] = deque()
@@ -156,6 +159,8 @@ class AuditLog:
             self._notes = deque(note for note in self._notes if id(note) not in written)
 
     def _record(self, entry: AuditEntry) -> AuditRecord:
+        # Names are whatever a request says, also one that is refused because there is nothing of that name.
+        entry = entry._replace(board=self._mask(entry.board), target=self._mask(entry.target))
         return record_of(entry, ORIGIN.get()(), self._time.now_ms())
 
     def _chain(self, tenant: str) -> AuditChain:

@@ -68,7 +68,7 @@ from kokuban_server.records.quarantine_codec import encode_quarantined
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kokuban_server.app.access import Access
+    from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.board_sizes import BoardSizes
     from kokuban_server.app.boards import Board
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.lock_guards import FenceGiven, Held, LockGuards
     from kokuban_server.app.lock_mirror import LockMirror
     from kokuban_server.app.quarantine_shelf import QuarantineShelf
+    from kokuban_server.app.redactions import Holdings
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.task_writing import Happening, Looked, TaskWriting
@@ -112,7 +113,9 @@ class CommitRequest(NamedTuple):
     audit: AuditEntry | None = None
     """What is recorded at the same revision."""
     raw: bytes = b""
-    """As it was sent, to be kept if it is held back."""
+    """As it was sent, but masked, to be kept if it is held back."""
+    holdings: Holdings | None = None
+    """What redaction has left in it; nothing where it was not redacted."""
 
 
 class Committed(NamedTuple):
@@ -239,6 +242,8 @@ class Commits:
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
+        if request.holdings is not None and request.holdings.refusal is not None:
+            return await self._replayed(attempt, request.holdings.refusal)
         if attempt.lineage is None:
             replay = await self._trace(attempt) or await self._admit(attempt)
             if replay is not None:
@@ -278,6 +283,15 @@ class Commits:
         )
         act = _act(principal.agent, request)
         return _Attempt(principal, request, board, steps, beliefs, operation, act, deadline, lineage)
+
+    async def _replayed(self, attempt: _Attempt, refusal: Refusal) -> Committed:
+        """Give the answer that a commit had before there was a reason to refuse it, or raise the refusal."""
+        cut = await self._store.read([attempt.operation], STRONG, left_s(attempt.deadline))
+        self._time.saw(cut.store_time_ms)
+        replay = await self._answered(attempt, cut.records[0], cut.store_time_ms)
+        if replay is None:
+            raise refusal
+        return replay
 
     async def _trace(self, attempt: _Attempt) -> Committed | None:
         """Find out what the commit's labels follow from; or give the answer that it had already.
@@ -400,13 +414,14 @@ class Commits:
                 and (lineage is not NO_LINEAGE or region.rules.taint_mode is TaintMode.ENFORCE)
             ):
                 label = lineage.label(principal, board, region, index, writes=not isinstance(mutation, Delete))
+            label = _holding(request, region, index, label or OWN_WORD)
             if board.record.bars and not isinstance(mutation, Delete):
-                barred = Written(key.region, label or OWN_WORD, principal, f"mutations[{index}].{field_of(mutation)}")
+                barred = Written(key.region, label, principal, f"mutations[{index}].{field_of(mutation)}")
                 refuse_barred(barred, board, self._request_ids.digest)
             target = region.target(key)
             if isinstance(mutation, RecordEvent):
                 target = target._replace(rules=rules_of_events(target.rules))
-            steps.append(Step(target, mutation, index, label or OWN_WORD))
+            steps.append(Step(target, mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
             region = open_region(board, principal, key.region, Verb.READ)
@@ -818,6 +833,13 @@ class Commits:
                 return [Committed(revision, moment.now_ms, False, (outcome,)) for outcome in planned.outcomes]
             current = None
         return None
+
+
+def _holding(request: CommitRequest, region: OpenRegion, place: int, label: Label) -> Label:
+    """Give a mutation's label with what redaction has left in it. Raises `RedactedOtherwiseError`."""
+    if request.holdings is None:
+        return label
+    return request.holdings.labelled(region.region, region.rules.redaction, place, label)
 
 
 def _marked(step: Step, admitted: Mapping[int, Admitted]) -> Step:

@@ -19,7 +19,7 @@ from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.quarantine_codec import decode_quarantined, encode_quarantined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.audit import AuditLog
@@ -72,7 +72,7 @@ class QuarantineReview:
         shelf: QuarantineShelf,
         commits: Commits,
         audit: AuditLog,
-        decode: Callable[[bytes], CommitRequest],
+        decode: Callable[[Principal, bytes, float], Awaitable[CommitRequest]],
     ) -> None:
         self._store = store
         self._access = access
@@ -143,7 +143,7 @@ class QuarantineReview:
             audit = AuditEntry(act, principal, board.id, f"commit {name} of {item.agent}", reason)
             try:
                 if release:
-                    request = self._decode(item.request)
+                    request = await self._decode(principal, item.request, deadline)
                     await self._commits.release(principal, shelf, request, reason, audit, deadline)
                 else:
                     await self._reject(principal, shelf, reason, audit, deadline)

@@ -78,12 +78,12 @@ class RecordedCommits:
                 reason = request.reason if is_plain(principal, request.origins) else ""
                 conflict = self._conflict(asker, picture, request, refusal, place, reason)
                 self._log.lost(asker, _told(conflict, self._measures))
-            self._count(request, refusal.reason)
+            self.count(request, refusal.reason)
             raise
         except Refusal as refusal:
-            self._count(request, refusal.reason)
+            self.count(request, refusal.reason)
             raise
-        self._count(request, "replayed" if committed.replayed else "committed")
+        self.count(request, "replayed" if committed.replayed else "committed")
         written_over = {
             key: mutation.precondition.number
             for key, mutation, _ in (request.mutations if request.retry_of else ())
@@ -92,7 +92,8 @@ class RecordedCommits:
         self._log.won(ConflictKind.COMMIT, asker, request.request_id, request.retry_of, written_over)
         return committed
 
-    def _count(self, request: CommitRequest, result: str) -> None:
+    def count(self, request: CommitRequest, result: str) -> None:
+        """Count what became of a commit."""
         if self._measures is not None:
             self._measures.commits[result] += 1
             self._measures.retries += bool(request.retry_of)

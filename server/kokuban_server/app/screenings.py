@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish
-from kokuban_server.core.redaction.terms import Handling, Terms
 from kokuban_server.core.refusals import DeadlineTooShort, PrincipalLimitReached, TooManyRequests
+from kokuban_server.core.sensitive import Handling, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

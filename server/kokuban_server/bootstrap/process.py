@@ -50,6 +50,7 @@ from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
 from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
+from kokuban_server.app.redactions import Redactions, without_secrets
 from kokuban_server.app.removal_work import RemovalUpkeep
 from kokuban_server.app.removals import Removals
 from kokuban_server.app.request_ids import RequestIds
@@ -75,10 +76,10 @@ from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.audit_services import AuditMethods
 from kokuban_server.wire.board_administration import BoardMethods
 from kokuban_server.wire.conflict_services import ConflictService
-from kokuban_server.wire.decode import decode_again
 from kokuban_server.wire.examination_services import ExaminationMethods
 from kokuban_server.wire.identity import DevelopmentIdentity
 from kokuban_server.wire.lock_services import LockService, SessionService
+from kokuban_server.wire.redacting import RedactedCommits, Redactor
 from kokuban_server.wire.server import WireServer
 from kokuban_server.wire.services import AdminService, BoardService
 from kokuban_server.wire.task_services import TaskService
@@ -122,7 +123,13 @@ class Server:
         self._boards = boards = Boards(store)
         request_ids = RequestIds(time, digest_key, window_ms)
         self._audit = audit = AuditLog(
-            store, time, server_id, _report, request_ids.digest, anchor_interval_s=settings.audit_anchor_interval_s
+            store,
+            time,
+            server_id,
+            _report,
+            request_ids.digest,
+            anchor_interval_s=settings.audit_anchor_interval_s,
+            mask=partial(without_secrets, request_ids.digest),
         )
         access = Access(store, boards, clock, development_boards, audit)
         self._settings = settings
@@ -147,7 +154,6 @@ class Server:
         )
         self._lock_upkeep = LockUpkeep(store, time, self._mirror, _report, server_id, self._lock_requests.keeps)
         heads = Heads(settings.cache_bytes_max)
-        guards = LockGuards(self._mirror, access, time)
         self._sizes = self._census = None
         if settings.board_bytes_max:
             self._sizes = BoardSizes(store, settings.board_bytes_max, settings.board_census_interval_s)
@@ -163,7 +169,7 @@ class Server:
             heads,
             time,
             request_ids,
-            guards,
+            LockGuards(self._mirror, access, time),
             self._mirror,
             lineages,
             audit,
@@ -172,8 +178,9 @@ class Server:
             tasks,
             self._sizes,
         )
-        read_again = partial(decode_again, request_ids.digest)
-        review = QuarantineReview(store, access, time, shelf, commits, audit, read_again)
+        self._redactions = Redactions(ProcessScreener(), request_ids.digest)
+        redactor = Redactor(access, self._redactions, request_ids.digest)
+        review = QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept)
         reads = Reads(store, access, time, scopes)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
         self._gauges = Gauges(
@@ -181,7 +188,7 @@ class Server:
         )
         self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
-        recorded = RecordedCommits(commits, conflicts, self._mirror, measures)
+        redacted = RedactedCommits(RecordedCommits(commits, conflicts, self._mirror, measures), access, redactor)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         board_administration = BoardAdministration(store, access, boards, clock, audit)
@@ -189,14 +196,21 @@ class Server:
         self._wire = WireServer(
             {
                 "BoardService": BoardService(
-                    recorded, reads, self._watches, Gate(store, access, time), time, request_ids, epoch
+                    redacted,
+                    reads,
+                    self._watches,
+                    Gate(store, access, time),
+                    time,
+                    request_ids,
+                    epoch,
                 ).methods,
-                "SessionService": SessionService(self._sessions, request_ids, epoch).methods,
-                "LockService": LockService(recorded_locks, held, request_ids, epoch).methods,
+                "SessionService": SessionService(self._sessions, redactor, request_ids, epoch).methods,
+                "LockService": LockService(recorded_locks, held, redactor, request_ids, epoch).methods,
                 "TaskService": TaskService(
-                    recorded,
+                    redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
                     of_tasks,
+                    redactor,
                     request_ids,
                     epoch,
                 ).methods,
@@ -205,7 +219,7 @@ class Server:
                 ).methods,
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
-                    **BoardMethods(board_administration).methods,
+                    **BoardMethods(board_administration, redactor).methods,
                     **_bookkeeping(store, access, audit, window_ms),
                 },
                 "TrustService": TrustService(
@@ -214,6 +228,7 @@ class Server:
                     review,
                     ProvenanceTrace(store, access),
                     Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
+                    redactor,
                     request_ids,
                     epoch,
                 ).methods,
@@ -288,6 +303,7 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._screenings.close()
+        await self._redactions.close()
         await self._conflicts.close()
         await self._audit.close()
         await self._lock_requests.close()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
+from kokuban_server.core.sensitive import STANDARD, Terms
 from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 
 
@@ -103,3 +104,5 @@ class RegionRules:
     allows_lowering: bool = False
     """An entry may be written over by what is trusted less than it is."""
     screening: ScreeningProfile = ScreeningProfile.FULL
+    redaction: Terms = STANDARD
+    """What becomes of secrets and personal data that are written there."""

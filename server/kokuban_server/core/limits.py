@@ -223,6 +223,10 @@ REDACTED_CHARACTERS_MIN: Final = 64 * 1024
 """Of all readings of one text together: so many times its own characters, and so many besides."""
 REDACTED_FINDINGS_SHOWN_ENTRIES_MAX: Final = 64
 """Of what was found; masked is all of it."""
+REDACTED_AT_ONCE_CHARACTERS_MAX: Final = 1_024
+"""Of all texts of a request, each with 8 more, that are searched where the request is: takes some 3 ms at worst."""
+REDACTED_HINTED_CHARACTERS_MAX: Final = 16 * 1024
+"""Of all texts that are looked at there for whether another process has to search them: takes 0.3 ms."""
 REDACTED_REPEATED_ENTRIES_MAX: Final = 32
 """Secrets told by the words around them that are looked for again where no words tell them."""
 

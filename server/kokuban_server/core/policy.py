@@ -10,6 +10,7 @@ from kokuban_server.core.access import Decision, RegionRules, Role, Verb
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import WITHOUT_ID, Region, RegionKind, parse_agent, parse_region
 from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.sensitive import STANDARD, Handling, Terms
 from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class RegionRule(NamedTuple):
     taint_mode: TaintMode | None = None
     allows_lowering: bool | None = None
     screening: ScreeningProfile | None = None
+    secrets: Handling | None = None
+    personal_data: Handling | None = None
 
 
 class Ruling(NamedTuple):
@@ -109,6 +112,8 @@ class Policy:
     """The most that what a tool gives may be trusted, by its name."""
     tool_screening: Mapping[str, ScreeningProfile] = field(default_factory=dict)
     """What is said of the screening of what a tool gives, by its name."""
+    redaction: Terms = STANDARD
+    """What becomes of secrets and personal data, where no rule says otherwise."""
     _by_pattern: dict[str, RegionRule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -120,9 +125,10 @@ class Policy:
         layers = [
             rule for pattern in (str(region), f"{region.kind}:*") if (rule := self._by_pattern.get(pattern)) is not None
         ]
-        if not layers:
+        if not layers and self.redaction == STANDARD:
             return standard
         readers, writers, lockers, rules = standard
+        redaction = self.redaction
         for rule in reversed(layers):
             if rule.readers is not None:
                 readers = _Say(rule.readers, rule.pattern)
@@ -132,7 +138,14 @@ class Policy:
                 lockers = _Say(rule.lockers, rule.pattern)
             said = {name: value for name in _OF_RULES if (value := getattr(rule, name)) is not None}
             rules = replace(rules, **said)
-        return RegionTerms(readers, writers, lockers, rules)
+            redaction = redaction._replace(
+                secret=rule.secrets or redaction.secret, personal=rule.personal_data or redaction.personal
+            )
+        return RegionTerms(readers, writers, lockers, replace(rules, redaction=redaction))
+
+    def redaction_in(self, region: Region) -> Terms:
+        """Give what becomes of secrets and personal data that are written in a region."""
+        return self.terms(region).rules.redaction if self.rules else self.redaction
 
     def rule(self, principal: Principal, region: Region, verb: Verb) -> Ruling:
         """Decide whether the principal may do this in the region. Who may not read may do nothing there.
@@ -153,8 +166,13 @@ class Policy:
 
     def says_the_same_as(self, other: Policy) -> bool:
         """Say whether another policy lays down the same."""
-        ours = (self._by_pattern, self.administrators, self.tools, self.tool_screening)
-        return ours == (other._by_pattern, other.administrators, other.tools, other.tool_screening)
+        return (self._by_pattern, self.administrators, self.tools, self.tool_screening, self.redaction) == (
+            other._by_pattern,
+            other.administrators,
+            other.tools,
+            other.tool_screening,
+            other.redaction,
+        )
 
     def may_administer(self, principal: Principal) -> bool:
         """Say whether the principal may change this policy and delete the board."""
@@ -252,6 +270,8 @@ def check(policy: Policy, place: str) -> None:
         raise InvalidRequest(
             "FIELD_INVALID", f"{place}.administrators.subjects", "`acting` is for regions that have an owner"
         )
+    if policy.redaction.unsearched not in {Handling.REFUSE, Handling.KEEP}:
+        raise InvalidRequest("FIELD_INVALID", f"{place}.unsearched", "REFUSE or KEEP: what was not found is not masked")
     for index, trust in enumerate(policy.tools.values()):
         if not Trust.EXTERNAL <= trust <= Trust.USER:
             raise InvalidRequest("FIELD_INVALID", f"{place}.tools[{index}].trust", "EXTERNAL, AGENT or USER")

@@ -371,6 +371,32 @@ class ContentRefused(Refusal):
 
 
 @dataclass(eq=False)
+class ContentSensitive(Refusal):
+    """A text holds what the board's policy refuses, or what cannot be masked where it stands; nothing was written."""
+
+    field_path: str
+    type: str
+    kind: str
+    reason = "CONTENT_SENSITIVE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "type": self.type, "kind": self.kind}
+
+
+@dataclass(eq=False)
+class ContentUnsearched(Refusal):
+    """A text is encoded deeper than is looked at, and may hold secrets; nothing was written."""
+
+    field_path: str
+    reason = "CONTENT_UNSEARCHED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
 class ScreeningUnavailable(Refusal):
     """What comes from outside is screened before it is written, and screening gives no verdict now."""
 

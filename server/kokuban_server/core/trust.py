@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kokuban_server.core.names import EntryKey
+    from kokuban_server.core.sensitive import Kind
 
 
 class Trust(enum.IntEnum):
@@ -87,6 +88,10 @@ class Label(NamedTuple):
     """Screening found something, short of what goes into quarantine."""
     scope_size: int = 0
     """How many states the read scope had been given by then."""
+    holds: frozenset[Kind] = frozenset()
+    """The kinds of sensitive content that were found in it and are kept."""
+    unsearched: bool = False
+    """It is encoded deeper than was looked at."""
 
     def onto(self, before: Label, sequence: int) -> Label:
         """Give the label of what changes a state without replacing all of it: trusted no more than that was."""
@@ -94,12 +99,18 @@ class Label(NamedTuple):
             trust=min(self.trust, before.trust),
             extends_from=before.extends_from or sequence,
             suspicious=self.suspicious or before.suspicious,
+            holds=self.holds | before.holds,
+            unsearched=self.unsearched or before.unsearched,
         )
 
     def screened(self, rule_set: str, *, suspicious: bool) -> Label:
         """Give the label of what was screened and let in: what is suspicious is data, whoever gave it."""
         trust = min(self.trust, Trust.EXTERNAL) if suspicious else self.trust
         return self._replace(trust=trust, screened_by=rule_set, suspicious=suspicious)
+
+    def holding(self, holds: frozenset[Kind], *, unsearched: bool) -> Label:
+        """Give the label of what holds such content."""
+        return self._replace(holds=holds, unsearched=unsearched)
 
 
 OWN_WORD: Final = Label()

@@ -11,6 +11,7 @@ from kokuban_server.core.boards import BoardRecord, BoardState, PolicyVersion, P
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+from kokuban_server.core.sensitive import STANDARD, Handling, Terms
 from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 from kokuban_server.records.provenance_codec import encode_bar, read_bar
 
@@ -35,6 +36,10 @@ def encode_board(board: BoardRecord) -> bytes:
         message.policy.reason = reason
         message.policy.rules.extend(map(_stored_rule, board.policy.rules))
         message.policy.administrators.subjects.extend(board.policy.administrators.texts)
+        redaction = board.policy.redaction
+        message.policy.secrets = redaction.secret.name
+        message.policy.personal_data = redaction.personal.name
+        message.policy.unsearched = redaction.unsearched.name
         screening = board.policy.tool_screening
         for tool, trust in board.policy.tools.items():
             message.policy.tools.add(name=tool, trust=trust, screening=screening.get(tool, ""))
@@ -93,6 +98,8 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         taint_mode=rule.taint_mode or "",
         allows_lowering=rule.allows_lowering,
         screening=rule.screening or "",
+        secrets=rule.secrets.name if rule.secrets else "",
+        personal_data=rule.personal_data.name if rule.personal_data else "",
     )
 
 
@@ -104,7 +111,19 @@ def _policy(stored: pb.StoredPolicy) -> Policy:
     administrators = parse_subjects(stored.administrators.subjects, "administrators")
     tools = {tool.name: Trust(tool.trust) for tool in stored.tools}
     screening = {tool.name: ScreeningProfile(tool.screening) for tool in stored.tools if tool.screening}
-    return Policy(tuple(map(_rule, stored.rules)), administrators, tools, screening)
+    redaction = Terms(
+        _handling(stored.secrets) or STANDARD.secret,
+        _handling(stored.personal_data) or STANDARD.personal,
+        _handling(stored.unsearched) or STANDARD.unsearched,
+    )
+    return Policy(tuple(map(_rule, stored.rules)), administrators, tools, screening, redaction)
+
+
+def _handling(name: str) -> Handling | None:
+    """Give what becomes of what is found. Raises `ValueError`."""
+    if name and name not in Handling.__members__:
+        raise ValueError(f"no handling: {name}")
+    return Handling[name] if name else None
 
 
 def _rule(stored: pb.StoredRegionRule) -> RegionRule:
@@ -128,6 +147,8 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         TaintMode(stored.taint_mode) if stored.taint_mode else None,
         stored.allows_lowering if if_set("allows_lowering") else None,
         ScreeningProfile(stored.screening) if stored.screening else None,
+        _handling(stored.secrets),
+        _handling(stored.personal_data),
     )
 
 

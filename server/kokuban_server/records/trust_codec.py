@@ -8,6 +8,7 @@ from kokuban.store.v1 import records_pb2 as pb
 from kokuban_server.core.names import EntryKey, parse_region
 from kokuban_server.core.read_scopes import Given, ReadScope
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
+from kokuban_server.core.sensitive import Kind
 from kokuban_server.core.trust import UNDECLARED, Label, Parent, Source, SourceKind, Trust
 
 
@@ -22,6 +23,8 @@ def encode_label(label: Label) -> pb.LabelRecord:
         screened_by=label.screened_by,
         suspicious=label.suspicious,
         scope_size=label.scope_size,
+        holds=sorted(kind.value for kind in label.holds),
+        unsearched=label.unsearched,
     )
     if label.source is not UNDECLARED:
         message.source.CopyFrom(encode_source(label.source))
@@ -51,6 +54,8 @@ def read_label(message: pb.LabelRecord) -> Label:
         message.screened_by,
         message.suspicious,
         message.scope_size,
+        frozenset(map(Kind, message.holds)),
+        message.unsearched,
     )
 
 

@@ -19,6 +19,7 @@ from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 if TYPE_CHECKING:
     from kokuban_server.app.board_administration import BoardAdministration
     from kokuban_server.app.boards import Board
+    from kokuban_server.wire.redacting import Redactor
 
 _log = structlog.get_logger()
 
@@ -26,8 +27,9 @@ _log = structlog.get_logger()
 class BoardMethods:
     """Those methods of kokuban.v1.AdminService that concern boards and their policies."""
 
-    def __init__(self, boards: BoardAdministration) -> None:
+    def __init__(self, boards: BoardAdministration, redactor: Redactor) -> None:
         self._boards = boards
+        self._redactor = redactor
 
     @property
     def methods(self) -> dict[str, Method]:
@@ -44,7 +46,9 @@ class BoardMethods:
 
     async def create_board(self, raw: bytes, call: Call) -> bytes:
         """Make a board."""
-        board_id = parse_board(parse_message(pb.CreateBoardRequest, raw).board)
+        message = parse_message(pb.CreateBoardRequest, raw)
+        board_id = parse_board(message.board)
+        await self._redactor.mask(call.principal, message, board_id, (), call.deadline)
         board = await self._boards.create(call.principal, board_id, call.deadline)
         _log.info("board.created", board=board_id, by=call.principal.agent)
         return pb.CreateBoardResponse(board=_board(board), token=self._token(board.revision)).SerializeToString()
@@ -69,6 +73,8 @@ class BoardMethods:
         message = parse_message(pb.DeleteBoardRequest, raw)
         board_id = parse_board(message.board)
         reason = words(message.reason, "reason", limits.REASON_BYTES_MAX)
+        if await self._redactor.mask(call.principal, message, board_id, (), call.deadline):
+            reason = words(message.reason, "reason", limits.REASON_BYTES_MAX)
         board = await self._boards.delete(call.principal, board_id, reason, call.deadline)
         _log.warning("board.deleted", board=board_id, by=board.record.deleted_by)
         return pb.DeleteBoardResponse(board=_board(board), token=self._token(board.revision)).SerializeToString()
@@ -96,6 +102,8 @@ class BoardMethods:
             raise InvalidRequest("FIELD_INVALID", "replaces", "the number of the policy it replaces, or 0")
         policy = policies.decode(message.policy, "policy")
         reason = words(message.reason, "reason", limits.REASON_BYTES_MAX, required=False)
+        if await self._redactor.mask(call.principal, message, board_id, (), call.deadline):
+            reason = words(message.reason, "reason", limits.REASON_BYTES_MAX, required=False)
         board = await self._boards.set_policy(call.principal, board_id, policy, message.replaces, reason, call.deadline)
         version = board.record.version
         _log.warning("policy.set", board=board_id, number=version.number, by=version.author)

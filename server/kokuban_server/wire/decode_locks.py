@@ -49,10 +49,24 @@ def open_session(message: session_pb.OpenSessionRequest, digest: Callable[[bytes
     if not message.HasField("ttl"):
         raise InvalidRequest("FIELD_REQUIRED", "ttl", "how long the session is to live without renewal")
     ttl_ms = duration_ms(message.ttl, "ttl", limits.SESSION_TTL_MS_MIN, limits.SESSION_TTL_MS_MAX)
-    label = words(message.label, "label", limits.SESSION_LABEL_BYTES_MAX, required=False)
     return SessionRequest(
-        board, message.request_id, id_time_ms, _digest(b"OpenSession", message, digest), ttl_ms, label
+        board,
+        message.request_id,
+        id_time_ms,
+        _digest(b"OpenSession", message, digest),
+        ttl_ms,
+        label(message.label),
     )
+
+
+def label(text: str) -> str:
+    """Give a session's label, within its bound."""
+    return words(text, "label", limits.SESSION_LABEL_BYTES_MAX, required=False)
+
+
+def purpose(text: str) -> str:
+    """Give a lock's purpose, within its bound."""
+    return words(text, "purpose", limits.LOCK_PURPOSE_BYTES_MAX)
 
 
 def keep_alive(message: session_pb.KeepAliveRequest) -> tuple[str, str]:
@@ -90,7 +104,6 @@ def acquire_lock(
     mode = _MODES.get(message.mode)
     if mode is None:
         raise InvalidRequest("FIELD_REQUIRED", "mode", "LOCK_MODE_EXCLUSIVE or LOCK_MODE_SHARED")
-    purpose = words(message.purpose, "purpose", limits.LOCK_PURPOSE_BYTES_MAX)
     wait_ms = duration_ms(message.wait, "wait", 0, limits.LOCK_WAIT_MS_MAX)
     hold_ms, delay_ms = _times(message)
     message.ClearField("wait")  # who asks again may wait longer, or no more
@@ -102,7 +115,7 @@ def acquire_lock(
         _digest(b"AcquireLock", message, digest),
         targets,
         mode,
-        purpose,
+        purpose(message.purpose),
         wait_ms,
         hold_ms,
         delay_ms,
@@ -163,7 +176,6 @@ def claim_entry(
     id_time_ms = request_id(message.request_id)
     candidates = _candidates(message)
     is_subtree = _is_subtree(message.scope, "scope")
-    purpose = words(message.purpose, "purpose", limits.LOCK_PURPOSE_BYTES_MAX)
     hold_ms, delay_ms = _times(message)
     return LockRequest(
         board,
@@ -173,7 +185,7 @@ def claim_entry(
         _digest(b"ClaimEntry", message, digest),
         tuple(LockTarget(entry.region, entry.path, is_subtree) for entry in candidates),
         Mode.EXCLUSIVE,
-        purpose,
+        purpose(message.purpose),
         0,
         hold_ms,
         delay_ms,

@@ -14,6 +14,7 @@ from kokuban_server.app.reads import shown_state
 from kokuban_server.core.entry import EntryRecord, EntryState, Form
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.rules import Severity
+from kokuban_server.core.sensitive import Kind
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED, Trust
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def source(of: Source) -> trust_pb2.DeclaredSource:
 
 def finding(of: Finding) -> trust_service_pb2.ScreeningFinding:
     """Give a finding's message."""
-    span = None if of.span is None else trust_service_pb2.TextSpan(start=of.span[0], end=of.span[1])
+    span = None if of.span is None else trust_pb2.TextSpan(start=of.span[0], end=of.span[1])
     return trust_service_pb2.ScreeningFinding(
         rule=of.rule, severity=_SEVERITIES[of.severity], view=of.view, span=span, excerpt=of.excerpt
     )
@@ -97,6 +98,9 @@ _SEVERITIES = {
     Severity.SUSPICIOUS: trust_service_pb2.FINDING_SEVERITY_SUSPICIOUS,
     Severity.GRAVE: trust_service_pb2.FINDING_SEVERITY_GRAVE,
 }
+
+
+KINDS = {Kind.SECRET: trust_pb2.REDACTION_KIND_SECRET, Kind.PERSONAL: trust_pb2.REDACTION_KIND_PERSONAL}
 
 
 def label(of: Label, epoch: str) -> entry_pb2.Label:
@@ -113,6 +117,8 @@ def label(of: Label, epoch: str) -> entry_pb2.Label:
         endorsed_by=of.endorsed_by,
         screened_by=of.screened_by,
         suspicious=of.suspicious,
+        holds=[KINDS[kind] for kind in sorted(of.holds, key=lambda kind: kind.value)],
+        unsearched=of.unsearched,
     )
 
 

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.held_locks import HeldLocks
+    from kokuban_server.app.lock_asked import LockRequest
     from kokuban_server.app.recorded_calls import RecordedLocks
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.sessions import Sessions
+    from kokuban_server.wire.redacting import Redactor
 
 _log = structlog.get_logger()
 
@@ -28,8 +30,9 @@ _log = structlog.get_logger()
 class SessionService:
     """kokuban.v1.SessionService."""
 
-    def __init__(self, sessions: Sessions, request_ids: RequestIds, epoch: str) -> None:
+    def __init__(self, sessions: Sessions, redactor: Redactor, request_ids: RequestIds, epoch: str) -> None:
         self._sessions = sessions
+        self._redactor = redactor
         self._request_ids = request_ids
         self._epoch = epoch
 
@@ -47,6 +50,8 @@ class SessionService:
         """Begin a session."""
         message = parse_message(session_pb.OpenSessionRequest, raw)
         request = decode_locks.open_session(message, self._request_ids.digest)
+        if await self._redactor.mask(call.principal, message, request.board, (), call.deadline):
+            request = request._replace(label=decode_locks.label(message.label))
         opened = await self._sessions.open(call.principal, request, call.deadline)
         return encode_locks.opened(opened, self._epoch).SerializeToString()
 
@@ -90,8 +95,11 @@ class SessionService:
 class LockService:
     """kokuban.v1.LockService."""
 
-    def __init__(self, requests: RecordedLocks, held: HeldLocks, request_ids: RequestIds, epoch: str) -> None:
+    def __init__(
+        self, requests: RecordedLocks, held: HeldLocks, redactor: Redactor, request_ids: RequestIds, epoch: str
+    ) -> None:
         self._requests = requests
+        self._redactor = redactor
         self._held = held
         self._request_ids = request_ids
         self._epoch = epoch
@@ -112,6 +120,7 @@ class LockService:
         """Say where a request stands until it is granted."""
         message = parse_message(lock_service_pb.AcquireLockRequest, raw)
         request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
+        request = await self._redacted(message, request, call)
         sight = self._held.sight(call.principal, request.board)
         parts = self._requests.acquire(call.principal, request, call.deadline)
         try:
@@ -126,10 +135,22 @@ class LockService:
         finally:
             await parts.aclose()
 
+    async def _redacted(
+        self,
+        message: lock_service_pb.AcquireLockRequest | lock_service_pb.ClaimEntryRequest,
+        request: LockRequest,
+        call: Call,
+    ) -> LockRequest:
+        regions = (target.region for target in request.targets)
+        if await self._redactor.mask(call.principal, message, request.board, regions, call.deadline):
+            return request._replace(purpose=decode_locks.purpose(message.purpose))
+        return request
+
     async def claim_entry(self, raw: bytes, call: Call) -> bytes:
         """Lock one of several entries."""
         message = parse_message(lock_service_pb.ClaimEntryRequest, raw)
         request = decode_locks.claim_entry(message, self._request_ids.digest, call.traceparent)
+        request = await self._redacted(message, request, call)
         granted = await self._requests.claim(call.principal, request, call.deadline)
         return encode_locks.claimed(granted, self._epoch).SerializeToString()
 
@@ -162,6 +183,8 @@ class LockService:
         """Take a lock from its holder."""
         message = parse_message(lock_service_pb.BreakLockRequest, raw)
         board, lock_id, reason = decode_locks.break_lock(message)
+        if await self._redactor.mask(call.principal, message, board, (), call.deadline):
+            board, lock_id, reason = decode_locks.break_lock(message)
         shown, revision = await self._held.break_lock(
             call.principal,
             board,

@@ -15,6 +15,7 @@ from kokuban_server.core.boards import BoardState
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest
+from kokuban_server.core.sensitive import STANDARD, Handling, Terms
 from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
 from kokuban_server.wire.encode import timestamp
 from kokuban_server.wire.fields import duration_ms, too_many, trust_level, words
@@ -38,6 +39,13 @@ _PROFILES = {
     trust_pb2.SCREENING_PROFILE_OFF: ScreeningProfile.OFF,
 }
 _SCREENING = {profile: message for message, profile in _PROFILES.items()}
+HANDLINGS = {
+    Handling.MASK: trust_pb2.REDACTION_HANDLING_MASK,
+    Handling.REFUSE: trust_pb2.REDACTION_HANDLING_REFUSE,
+    Handling.KEEP: trust_pb2.REDACTION_HANDLING_KEEP,
+    Handling.OFF: trust_pb2.REDACTION_HANDLING_OFF,
+}
+_HANDLED = {message: handling for handling, message in HANDLINGS.items()}
 _TAINT_MODES = {mode: stored for stored, mode in _TAINTS.items()}
 _VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK}
 _DECISIONS = {
@@ -74,7 +82,21 @@ def decode(message: pb.Policy, place: str) -> Policy:
         for index, tool in enumerate(message.tools)
         if tool.screening
     }
-    return Policy(rules, administrators, tools, screening)
+    redaction = Terms(
+        _handling(message.secrets, f"{place}.secrets") or STANDARD.secret,
+        _handling(message.personal_data, f"{place}.personal_data") or STANDARD.personal,
+        _handling(message.unsearched, f"{place}.unsearched") or STANDARD.unsearched,
+    )
+    return Policy(rules, administrators, tools, screening, redaction)
+
+
+def _handling(number: int, place: str) -> Handling | None:
+    if not number:
+        return None
+    handling = _HANDLED.get(trust_pb2.RedactionHandling.ValueType(number))
+    if handling is None:
+        raise InvalidRequest("FIELD_INVALID", place, "not a handling that this server knows")
+    return handling
 
 
 def _profile(number: int, place: str) -> ScreeningProfile:
@@ -124,6 +146,8 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         _TAINTS[taint] if taint else None,
         message.allows_lowering if has("allows_lowering") else None,
         _profile(message.screening, f"{place}.screening") if message.screening else None,
+        _handling(message.secrets, f"{place}.secrets"),
+        _handling(message.personal_data, f"{place}.personal_data"),
     )
 
 
@@ -136,6 +160,13 @@ def encode(policy: Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_encoded_rule, policy.rules))
     if policy.administrators != Policy().administrators:
         message.administrators.subjects.extend(policy.administrators.texts)
+    secret, personal, unsearched = policy.redaction
+    if secret is not STANDARD.secret:
+        message.secrets = HANDLINGS[secret]
+    if personal is not STANDARD.personal:
+        message.personal_data = HANDLINGS[personal]
+    if unsearched is not STANDARD.unsearched:
+        message.unsearched = HANDLINGS[unsearched]
     for name, trust in policy.tools.items():
         tool = message.tools.add(name=name, trust=trust.value)
         if name in policy.tool_screening:
@@ -161,6 +192,10 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         message.taint_mode = _TAINT_MODES[rule.taint_mode]
     if rule.screening is not None:
         message.screening = _SCREENING[rule.screening]
+    if rule.secrets is not None:
+        message.secrets = HANDLINGS[rule.secrets]
+    if rule.personal_data is not None:
+        message.personal_data = HANDLINGS[rule.personal_data]
     if rule.lock_policy is not None:
         message.lock_requirement = _REQUIREMENTS[rule.lock_policy]
     return message

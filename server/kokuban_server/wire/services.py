@@ -11,10 +11,12 @@ from kokuban.v1 import admin_service_pb2 as admin_pb
 from kokuban.v1 import board_service_pb2 as board_pb
 from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.app.deadlines import of_one_act
+from kokuban_server.app.redactions import NOTHING
 from kokuban_server.core import limits
 from kokuban_server.core.refusals import Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
 from kokuban_server.wire.fields import parse_message
+from kokuban_server.wire.redacting import redactions
 from kokuban_server.wire.rpc import (
     Call,
     Method,
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
     from kokuban_server.app.administration import Administration
     from kokuban_server.app.current import Gate
     from kokuban_server.app.reads import Reads
-    from kokuban_server.app.recorded_calls import RecordedCommits
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.app.watches import Watches
+    from kokuban_server.wire.redacting import RedactedCommits
 
 _log = structlog.get_logger()
 _STREAMED = "kokuban.v1.BoardService.CommitStream"
@@ -47,7 +49,7 @@ class BoardService:
 
     def __init__(
         self,
-        commits: RecordedCommits,
+        commits: RedactedCommits,
         reads: Reads,
         watches: Watches,
         gate: Gate,
@@ -86,8 +88,12 @@ class BoardService:
         self, message: commit_pb2.CommitRequest, call: Call, deadline: float
     ) -> commit_pb2.CommitResponse:
         request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
-        answer = await self._commits.commit(call.principal, request, deadline)
-        return encode.committed(answer, self._epoch)
+        answer, redacted = await self._commits.commit(call.principal, message, request, deadline)
+        response = encode.committed(answer, self._epoch)
+        if redacted is not NOTHING:
+            response.redactions.extend(redactions(redacted))
+            response.unsearched_fields.extend([text.field for text in redacted.unsearched])
+        return response
 
     async def commit_stream(self, requests: AsyncIterator[bytes], call: Call) -> AsyncGenerator[bytes, None]:
         """Apply pipelined commits; answer each when it is done.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import task_service_pb2 as pb
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.core.revision import encode_token
-from kokuban_server.wire import decode, decode_tasks, encode_tasks
+from kokuban_server.wire import decode, decode_locks, decode_tasks, encode_tasks
 from kokuban_server.wire.fields import parse_message
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from kokuban.v1 import commit_pb2
     from kokuban_server.app.commits import Committed
-    from kokuban_server.app.recorded_calls import RecordedCommits
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.task_claims import TaskClaims
     from kokuban_server.app.task_reading import TaskReading
+    from kokuban_server.wire.redacting import RedactedCommits, Redactor
 
 
 class TaskService:
@@ -29,15 +29,17 @@ class TaskService:
 
     def __init__(
         self,
-        commits: RecordedCommits,
+        commits: RedactedCommits,
         claims: TaskClaims,
         reading: TaskReading,
+        redactor: Redactor,
         request_ids: RequestIds,
         epoch: str,
     ) -> None:
         self._commits = commits
         self._claims = claims
         self._reading = reading
+        self._redactor = redactor
         self._request_ids = request_ids
         self._epoch = epoch
 
@@ -88,6 +90,8 @@ class TaskService:
         """Give a step to work on."""
         message = parse_message(pb.ClaimNextStepRequest, raw)
         request = decode_tasks.claim_next_step(message, self._request_ids.digest, call.traceparent)
+        if await self._redactor.mask(call.principal, message, request.board, (request.region,), call.deadline):
+            request = request._replace(purpose=decode_locks.purpose(message.purpose))
         claimed = await self._claims.claim(call.principal, request, call.deadline)
         return encode_tasks.claimed(claimed, self._epoch).SerializeToString()
 
@@ -114,7 +118,7 @@ class TaskService:
 
     async def _commit(self, message: commit_pb2.CommitRequest, call: Call) -> Committed:
         request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
-        return await self._commits.commit(call.principal, request, call.deadline)
+        return (await self._commits.commit(call.principal, message, request, call.deadline))[0]
 
 
 def _of_creation(field: str) -> str:

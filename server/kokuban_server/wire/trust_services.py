@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kokuban.v1 import trust_pb2
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_server.core import limits
 from kokuban_server.core.names import parse_board
-from kokuban_server.core.redaction.terms import Kind
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.screening import Verdict
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from kokuban_server.app.screenings import Screenings
     from kokuban_server.core.provenance import Selector
     from kokuban_server.core.redaction.masking import Place
+    from kokuban_server.wire.redacting import Redactor
 
 _VERDICTS = {
     Verdict.ADMIT: pb.SCREENING_VERDICT_ADMIT,
     Verdict.ADMIT_AS_DATA: pb.SCREENING_VERDICT_ADMIT_AS_DATA,
     Verdict.QUARANTINE: pb.SCREENING_VERDICT_QUARANTINE,
 }
-_REDACTED = {Kind.SECRET: pb.REDACTION_KIND_SECRET, Kind.PERSONAL: pb.REDACTION_KIND_PERSONAL}
 
 
 class TrustService:
@@ -45,12 +45,14 @@ class TrustService:
         review: QuarantineReview,
         provenance_trace: ProvenanceTrace,
         removals: Removals,
+        redactor: Redactor,
         request_ids: RequestIds,
         epoch: str,
     ) -> None:
         self._review = review
         self._trace = provenance_trace
         self._removals = removals
+        self._redactor = redactor
         self._screenings = screenings
         self._endorsements = endorsements
         self._request_ids = request_ids
@@ -76,6 +78,9 @@ class TrustService:
         """Raise the trust of an entry's state."""
         message = parse_message(pb.EndorseRequest, raw)
         request = decode.endorse(message, self._request_ids.digest, call.traceparent)
+        if await self._redactor.mask(call.principal, message, request.board, (request.key.region,), call.deadline):
+            masked = decode.endorse(message, self._request_ids.digest, call.traceparent)
+            request = masked._replace(digest=request.digest)
         committed = await self._endorsements.endorse(call.principal, request, call.deadline)
         return pb.EndorseResponse(
             token=encode_token(self._epoch, committed.revision),
@@ -98,6 +103,8 @@ class TrustService:
         """Release or reject what is in quarantine."""
         message = parse_message(pb.ReviewQuarantineRequest, raw)
         board, ids, release, reason = quarantine.review_request(message)
+        if await self._redactor.mask(call.principal, message, board, (), call.deadline):
+            board, ids, release, reason = quarantine.review_request(message)
         results = await self._review.review(call.principal, board, ids, reason, call.deadline, release=release)
         return pb.ReviewQuarantineResponse(
             results=[quarantine.result(one, self._epoch) for one in results],
@@ -157,6 +164,8 @@ class TrustService:
         """Say what a purge would remove, or begin it."""
         message = parse_message(pb.PurgeSourceRequest, raw)
         board, kind = parse_board(message.board), message.WhichOneof("what")
+        # A source is found by the mask under which it was written.
+        await self._redactor.mask(call.principal, message, board, (), call.deadline)
         plan = None
         if kind == "selector":
             known, plan = await self._plan(message, board, provenance.selector(message.selector), call)
@@ -173,6 +182,7 @@ class TrustService:
         """Say what the erasure of a person would remove, or begin it."""
         message = parse_message(pb.EraseSubjectRequest, raw)
         board, kind = parse_board(message.board), message.WhichOneof("what")
+        await self._redactor.mask(call.principal, message, board, (), call.deadline)
         plan = None
         if kind == "user":
             known, plan = await self._plan(message, board, provenance.user(message.user), call)
@@ -232,7 +242,7 @@ def _text(text: str) -> str:
 def _place(place: Place) -> pb.RedactionFinding:
     return pb.RedactionFinding(
         type=place.type,
-        kind=_REDACTED[place.kind],
+        kind=encode.KINDS[place.kind],
         view=place.reading,
-        span=pb.TextSpan(start=place.start, end=place.end),
+        span=trust_pb2.TextSpan(start=place.start, end=place.end),
     )

@@ -24,8 +24,8 @@ from kokuban_server.adapters.screening.frames import (
 from kokuban_server.adapters.screening.worker import Worker
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish, redact
-from kokuban_server.core.redaction.terms import Handling, Terms
 from kokuban_server.core.screening.screening import Verdict, screen
+from kokuban_server.core.sensitive import Handling, Terms
 from kokuban_server.core.trust import Source, SourceKind
 from kokuban_server.ports.screener import ScreenerError
 

@@ -35,6 +35,9 @@ class Put(_message.Message):
     commit is kept whole in quarantine, applies nothing, and is refused with `CONTENT_QUARANTINED`, also when it is repeated, until a
     reviewer releases it. Like every mutation of an entry that is trusted more than what is written, it is
     refused with `TRUST_TOO_LOW` unless the board's policy lets the region's entries be lowered.
+
+    Secrets and personal data in it are masked, refused or kept as the board's policy says, before anything is stored, recorded or
+    logged. The bounds hold for what is sent and for what is left of it: a mask may be longer than what it replaces.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -586,6 +589,8 @@ class CommitResponse(_message.Message):
     COMMIT_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    REDACTIONS_FIELD_NUMBER: _builtins.int
+    UNSEARCHED_FIELDS_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     """token means "at least as fresh as this commit"."""
     replayed: _builtins.bool
@@ -602,6 +607,16 @@ class CommitResponse(_message.Message):
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___MutationResult]:
         """results are in the order of the mutations."""
 
+    @_builtins.property
+    def redactions(self) -> _containers.RepeatedCompositeFieldContainer[_trust_pb2.Redaction]:
+        """redactions are what of the request is secret or personal, and was masked or kept. A replay tells what the board's policy says
+        of the same request now.
+        """
+
+    @_builtins.property
+    def unsearched_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """unsearched_fields are texts that are encoded deeper, or in more ways, than is looked at, and that the policy keeps all the same."""
+
     def __init__(
         self,
         *,
@@ -610,10 +625,12 @@ class CommitResponse(_message.Message):
         commit_time: _timestamp_pb2.Timestamp | None = ...,
         replayed: _builtins.bool = ...,
         results: _abc.Iterable[Global___MutationResult] | None = ...,
+        redactions: _abc.Iterable[_trust_pb2.Redaction] | None = ...,
+        unsearched_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "replayed", b"replayed", "results", b"results", "revision", b"revision", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "redactions", b"redactions", "replayed", b"replayed", "results", b"results", "revision", b"revision", "token", b"token", "unsearched_fields", b"unsearched_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -274,6 +274,8 @@ class Label(_message.Message):
     ENDORSED_BY_FIELD_NUMBER: _builtins.int
     SCREENED_BY_FIELD_NUMBER: _builtins.int
     SUSPICIOUS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    UNSEARCHED_FIELD_NUMBER: _builtins.int
     trust: _trust_pb2.TrustLevel.ValueType
     """trust is the level."""
     tracked: _builtins.bool
@@ -288,6 +290,8 @@ class Label(_message.Message):
     """screened_by names the rules by which it was screened before it was written, or is empty."""
     suspicious: _builtins.bool
     """suspicious is true if screening found something that could be an order, short of what is put into quarantine."""
+    unsearched: _builtins.bool
+    """unsearched is true if it may hold more, encoded deeper than was looked at."""
     @_builtins.property
     def source(self) -> _trust_pb2.DeclaredSource:
         """source is what the writer declared. Not set: nothing, so it is the writer's own word; or it is external text, and the source
@@ -300,6 +304,10 @@ class Label(_message.Message):
         and in a watch only those in the entry's own region.
         """
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedScalarFieldContainer[_trust_pb2.RedactionKind.ValueType]:
+        """holds are the kinds of sensitive content that it was found to hold when it was written, and that the board's policy keeps."""
+
     def __init__(
         self,
         *,
@@ -311,10 +319,12 @@ class Label(_message.Message):
         endorsed_by: _builtins.str = ...,
         screened_by: _builtins.str = ...,
         suspicious: _builtins.bool = ...,
+        holds: _abc.Iterable[_trust_pb2.RedactionKind.ValueType] | None = ...,
+        unsearched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "endorsed_by", b"endorsed_by", "extends_previous", b"extends_previous", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "tracked", b"tracked", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["derived_from", b"derived_from", "endorsed_by", b"endorsed_by", "extends_previous", b"extends_previous", "holds", b"holds", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "tracked", b"tracked", "trust", b"trust", "unsearched", b"unsearched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

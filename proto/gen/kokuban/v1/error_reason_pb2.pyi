@@ -345,8 +345,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
     """
     ERROR_REASON_SCREENING_UNAVAILABLE: _ErrorReason.ValueType  # 81
-    """UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
-    written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
+    """UNAVAILABLE. What comes from outside must be screened before it is written, and every longer text searched for secrets, and
+    what does that gives no answer now. Nothing was written; try again after the delay in `RetryInfo`. Metadata: field. Example:
+    `field` = `mutations[0]`.
+    """
+    ERROR_REASON_CONTENT_SENSITIVE: _ErrorReason.ValueType  # 82
+    """FAILED_PRECONDITION. A text of the request holds something secret or personal, and the board's policy refuses such or it
+    stands where nothing can be masked, as in a path. Nothing was written. Metadata: field, type, kind (`secret` or `personal`);
+    never the value. Example: `field` = `mutations[0].put.value.text`, `type` = `github-token`, `kind` = `secret`.
+    """
+    ERROR_REASON_CONTENT_UNSEARCHED: _ErrorReason.ValueType  # 83
+    """FAILED_PRECONDITION. A text of the request is encoded deeper, or in more ways, than is looked at, so it may hold secrets.
+    Nothing was written. Metadata: field. Example: `field` = `mutations[0].put.value.text`.
     """
     ERROR_REASON_SOURCE_PURGED: _ErrorReason.ValueType  # 86
     """FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.
@@ -730,8 +740,18 @@ ERROR_REASON_CONTENT_REFUSED: ErrorReason.ValueType  # 80
 16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
 """
 ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
-"""UNAVAILABLE. What comes from outside must be screened before it is written, and screening gives no verdict now. Nothing was
-written; try again after the delay in `RetryInfo`. Metadata: field. Example: `field` = `mutations[0]`.
+"""UNAVAILABLE. What comes from outside must be screened before it is written, and every longer text searched for secrets, and
+what does that gives no answer now. Nothing was written; try again after the delay in `RetryInfo`. Metadata: field. Example:
+`field` = `mutations[0]`.
+"""
+ERROR_REASON_CONTENT_SENSITIVE: ErrorReason.ValueType  # 82
+"""FAILED_PRECONDITION. A text of the request holds something secret or personal, and the board's policy refuses such or it
+stands where nothing can be masked, as in a path. Nothing was written. Metadata: field, type, kind (`secret` or `personal`);
+never the value. Example: `field` = `mutations[0].put.value.text`, `type` = `github-token`, `kind` = `secret`.
+"""
+ERROR_REASON_CONTENT_UNSEARCHED: ErrorReason.ValueType  # 83
+"""FAILED_PRECONDITION. A text of the request is encoded deeper, or in more ways, than is looked at, so it may hold secrets.
+Nothing was written. Metadata: field. Example: `field` = `mutations[0].put.value.text`.
 """
 ERROR_REASON_SOURCE_PURGED: ErrorReason.ValueType  # 86
 """FAILED_PRECONDITION. The source, or the user, was purged from the board, and nothing that comes from it is written any more.

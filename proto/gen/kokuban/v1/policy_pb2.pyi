@@ -150,6 +150,19 @@ class Policy(_message.Message):
     RULES_FIELD_NUMBER: _builtins.int
     ADMINISTRATORS_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    PERSONAL_DATA_FIELD_NUMBER: _builtins.int
+    UNSEARCHED_FIELD_NUMBER: _builtins.int
+    secrets: _trust_pb2.RedactionHandling.ValueType
+    """secrets is what becomes of keys, tokens and passwords that are written, also into reasons, purposes and labels of sessions. A
+    text that belongs to several regions is handled as strictly as in the strictest of them. Unspecified: `MASK`.
+    """
+    personal_data: _trust_pb2.RedactionHandling.ValueType
+    """personal_data is what becomes of mail addresses, telephone numbers and the like. Unspecified: `KEEP`."""
+    unsearched: _trust_pb2.RedactionHandling.ValueType
+    """unsearched is what becomes of a text that is encoded deeper, or in more ways, than is looked at: `REFUSE` (with
+    `CONTENT_UNSEARCHED`) or `KEEP`. Unspecified: `REFUSE`.
+    """
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionRule]:
         """rules are what it says of regions: up to 64, each pattern once. The rule for a region comes before that for its kind, field
@@ -172,10 +185,13 @@ class Policy(_message.Message):
         rules: _abc.Iterable[Global___RegionRule] | None = ...,
         administrators: Global___Subjects | None = ...,
         tools: _abc.Iterable[Global___ToolRule] | None = ...,
+        secrets: _trust_pb2.RedactionHandling.ValueType = ...,
+        personal_data: _trust_pb2.RedactionHandling.ValueType = ...,
+        unsearched: _trust_pb2.RedactionHandling.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "rules", b"rules", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "personal_data", b"personal_data", "rules", b"rules", "secrets", b"secrets", "tools", b"tools", "unsearched", b"unsearched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,6 +278,8 @@ class RegionRule(_message.Message):
     TAINT_MODE_FIELD_NUMBER: _builtins.int
     ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
     SCREENING_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region, as in `shared:plan`, or a kind, as in `task:*`. The regions `tenant` and `global` lie beyond the board."""
     allows_unconditional: _builtins.bool
@@ -282,6 +300,10 @@ class RegionRule(_message.Message):
     """allows_lowering is whether an entry may be written over by what is trusted less than it is. Without a policy: not."""
     screening: _trust_pb2.ScreeningProfile.ValueType
     """screening is whether what comes from outside or from tools is screened before it is written. Unspecified: not said."""
+    secrets: _trust_pb2.RedactionHandling.ValueType
+    """secrets is what becomes of secrets that are written there. Unspecified: as the policy says of the whole board."""
+    personal_data: _trust_pb2.RedactionHandling.ValueType
+    """personal_data likewise."""
     @_builtins.property
     def readers(self) -> Global___Subjects:
         """readers are who may read: for all others the region is not there."""
@@ -320,10 +342,12 @@ class RegionRule(_message.Message):
         taint_mode: Global___TaintMode.ValueType = ...,
         allows_lowering: _builtins.bool | None = ...,
         screening: _trust_pb2.ScreeningProfile.ValueType = ...,
+        secrets: _trust_pb2.RedactionHandling.ValueType = ...,
+        personal_data: _trust_pb2.RedactionHandling.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015

@@ -25,19 +25,27 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kokuban/v1/trust.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x0e\x44\x65\x63laredSource\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.kokuban.v1.SourceKind\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontent_sha256\x18\x04 \x01(\t\x12.\n\nfetch_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xbb\x01\n\nTrustLevel\x12\x1b\n\x17TRUST_LEVEL_UNSPECIFIED\x10\x00\x12\x17\n\x13TRUST_LEVEL_SUSPECT\x10\x01\x12\x18\n\x14TRUST_LEVEL_EXTERNAL\x10\x02\x12\x15\n\x11TRUST_LEVEL_AGENT\x10\x03\x12\x14\n\x10TRUST_LEVEL_USER\x10\x04\x12\x18\n\x14TRUST_LEVEL_OPERATOR\x10\x05\x12\x16\n\x12TRUST_LEVEL_SYSTEM\x10\x06*\x86\x01\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11SOURCE_KIND_AGENT\x10\x01\x12\x14\n\x10SOURCE_KIND_USER\x10\x02\x12\x14\n\x10SOURCE_KIND_TOOL\x10\x03\x12\x18\n\x14SOURCE_KIND_EXTERNAL\x10\x04*l\n\x10ScreeningProfile\x12!\n\x1dSCREENING_PROFILE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SCREENING_PROFILE_FULL\x10\x01\x12\x19\n\x15SCREENING_PROFILE_OFF\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kokuban/v1/trust.proto\x12\nkokuban.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x0e\x44\x65\x63laredSource\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.kokuban.v1.SourceKind\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontent_sha256\x18\x04 \x01(\t\x12.\n\nfetch_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x08TextSpan\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\"\xda\x01\n\tRedaction\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x15\n\x08mutation\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\'\n\x04kind\x18\x04 \x01(\x0e\x32\x19.kokuban.v1.RedactionKind\x12/\n\x08handling\x18\x05 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\r\n\x05\x63ount\x18\x06 \x01(\x05\x12#\n\x05spans\x18\x07 \x03(\x0b\x32\x14.kokuban.v1.TextSpanB\x0b\n\t_mutation*\xbb\x01\n\nTrustLevel\x12\x1b\n\x17TRUST_LEVEL_UNSPECIFIED\x10\x00\x12\x17\n\x13TRUST_LEVEL_SUSPECT\x10\x01\x12\x18\n\x14TRUST_LEVEL_EXTERNAL\x10\x02\x12\x15\n\x11TRUST_LEVEL_AGENT\x10\x03\x12\x14\n\x10TRUST_LEVEL_USER\x10\x04\x12\x18\n\x14TRUST_LEVEL_OPERATOR\x10\x05\x12\x16\n\x12TRUST_LEVEL_SYSTEM\x10\x06*\x86\x01\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11SOURCE_KIND_AGENT\x10\x01\x12\x14\n\x10SOURCE_KIND_USER\x10\x02\x12\x14\n\x10SOURCE_KIND_TOOL\x10\x03\x12\x18\n\x14SOURCE_KIND_EXTERNAL\x10\x04*l\n\x10ScreeningProfile\x12!\n\x1dSCREENING_PROFILE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SCREENING_PROFILE_FULL\x10\x01\x12\x19\n\x15SCREENING_PROFILE_OFF\x10\x02*g\n\rRedactionKind\x12\x1e\n\x1aREDACTION_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REDACTION_KIND_SECRET\x10\x01\x12\x1b\n\x17REDACTION_KIND_PERSONAL\x10\x02*\xac\x01\n\x11RedactionHandling\x12\"\n\x1eREDACTION_HANDLING_UNSPECIFIED\x10\x00\x12\x1b\n\x17REDACTION_HANDLING_MASK\x10\x01\x12\x1d\n\x19REDACTION_HANDLING_REFUSE\x10\x02\x12\x1b\n\x17REDACTION_HANDLING_KEEP\x10\x03\x12\x1a\n\x16REDACTION_HANDLING_OFF\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.trust_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRUSTLEVEL']._serialized_start=228
-  _globals['_TRUSTLEVEL']._serialized_end=415
-  _globals['_SOURCEKIND']._serialized_start=418
-  _globals['_SOURCEKIND']._serialized_end=552
-  _globals['_SCREENINGPROFILE']._serialized_start=554
-  _globals['_SCREENINGPROFILE']._serialized_end=662
+  _globals['_TRUSTLEVEL']._serialized_start=489
+  _globals['_TRUSTLEVEL']._serialized_end=676
+  _globals['_SOURCEKIND']._serialized_start=679
+  _globals['_SOURCEKIND']._serialized_end=813
+  _globals['_SCREENINGPROFILE']._serialized_start=815
+  _globals['_SCREENINGPROFILE']._serialized_end=923
+  _globals['_REDACTIONKIND']._serialized_start=925
+  _globals['_REDACTIONKIND']._serialized_end=1028
+  _globals['_REDACTIONHANDLING']._serialized_start=1031
+  _globals['_REDACTIONHANDLING']._serialized_end=1203
   _globals['_DECLAREDSOURCE']._serialized_start=72
   _globals['_DECLAREDSOURCE']._serialized_end=225
+  _globals['_TEXTSPAN']._serialized_start=227
+  _globals['_TEXTSPAN']._serialized_end=265
+  _globals['_REDACTION']._serialized_start=268
+  _globals['_REDACTION']._serialized_end=486
 # @@protoc_insertion_point(module_scope)

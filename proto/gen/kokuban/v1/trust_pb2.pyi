@@ -3,9 +3,11 @@
 isort:skip_file
 How far a text may be believed, and where it came from."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -118,6 +120,66 @@ SCREENING_PROFILE_OFF: ScreeningProfile.ValueType  # 2
 """Nothing looks at it: for what is trusted as much as the team's own code."""
 Global___ScreeningProfile: _TypeAlias = ScreeningProfile  # noqa: Y015
 
+class _RedactionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RedactionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RedactionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REDACTION_KIND_UNSPECIFIED: _RedactionKind.ValueType  # 0
+    """Never sent."""
+    REDACTION_KIND_SECRET: _RedactionKind.ValueType  # 1
+    """Whoever has it can do something: a key, a token, a password."""
+    REDACTION_KIND_PERSONAL: _RedactionKind.ValueType  # 2
+    """It says who somebody is, or how they are reached or paid."""
+
+class RedactionKind(_RedactionKind, metaclass=_RedactionKindEnumTypeWrapper):
+    """RedactionKind is what is at stake."""
+
+REDACTION_KIND_UNSPECIFIED: RedactionKind.ValueType  # 0
+"""Never sent."""
+REDACTION_KIND_SECRET: RedactionKind.ValueType  # 1
+"""Whoever has it can do something: a key, a token, a password."""
+REDACTION_KIND_PERSONAL: RedactionKind.ValueType  # 2
+"""It says who somebody is, or how they are reached or paid."""
+Global___RedactionKind: _TypeAlias = RedactionKind  # noqa: Y015
+
+class _RedactionHandling:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RedactionHandlingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RedactionHandling.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REDACTION_HANDLING_UNSPECIFIED: _RedactionHandling.ValueType  # 0
+    """Never sent."""
+    REDACTION_HANDLING_MASK: _RedactionHandling.ValueType  # 1
+    """`[redacted:TYPE:DIGEST]` stands in its place, with a digest that is equal for equal values of one board and says nothing to
+    others. What cannot be masked is refused: paths, names in metadata, media types, names in policies.
+    """
+    REDACTION_HANDLING_REFUSE: _RedactionHandling.ValueType  # 2
+    """What holds it is refused with `CONTENT_SENSITIVE`."""
+    REDACTION_HANDLING_KEEP: _RedactionHandling.ValueType  # 3
+    """It is kept as it is, and the entry's label says that it holds some."""
+    REDACTION_HANDLING_OFF: _RedactionHandling.ValueType  # 4
+    """It is not looked for."""
+
+class RedactionHandling(_RedactionHandling, metaclass=_RedactionHandlingEnumTypeWrapper):
+    """RedactionHandling is what becomes of secrets, or of personal data, that somebody writes."""
+
+REDACTION_HANDLING_UNSPECIFIED: RedactionHandling.ValueType  # 0
+"""Never sent."""
+REDACTION_HANDLING_MASK: RedactionHandling.ValueType  # 1
+"""`[redacted:TYPE:DIGEST]` stands in its place, with a digest that is equal for equal values of one board and says nothing to
+others. What cannot be masked is refused: paths, names in metadata, media types, names in policies.
+"""
+REDACTION_HANDLING_REFUSE: RedactionHandling.ValueType  # 2
+"""What holds it is refused with `CONTENT_SENSITIVE`."""
+REDACTION_HANDLING_KEEP: RedactionHandling.ValueType  # 3
+"""It is kept as it is, and the entry's label says that it holds some."""
+REDACTION_HANDLING_OFF: RedactionHandling.ValueType  # 4
+"""It is not looked for."""
+Global___RedactionHandling: _TypeAlias = RedactionHandling  # noqa: Y015
+
 @_typing.final
 class DeclaredSource(_message.Message):
     """DeclaredSource is what a writer says of where a text comes from."""
@@ -157,3 +219,79 @@ class DeclaredSource(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeclaredSource: _TypeAlias = DeclaredSource  # noqa: Y015
+
+@_typing.final
+class TextSpan(_message.Message):
+    """TextSpan is a part of a text, counted in Unicode code points."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """start is where it begins."""
+    end: _builtins.int
+    """end is where what follows begins."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextSpan: _TypeAlias = TextSpan  # noqa: Y015
+
+@_typing.final
+class Redaction(_message.Message):
+    """Redaction is what was found of one type in one text of a request, and what became of it. The value, no answer says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    MUTATION_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    HANDLING_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """field is where the text stands in the request: `mutations[0].put.value.text`."""
+    mutation: _builtins.int
+    """mutation is the place of the mutation that holds it. Not set for what belongs to the whole commit, such as its reason."""
+    type: _builtins.str
+    """type is what was found: `github-token`, `email`."""
+    kind: Global___RedactionKind.ValueType
+    """kind is what is at stake."""
+    handling: Global___RedactionHandling.ValueType
+    """handling is what became of it: `MASK` or `KEEP`."""
+    count: _builtins.int
+    """count is how often it was found there."""
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
+        """spans are where it stands in the text as it was sent; the first of them, at most 64 of one text."""
+
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        mutation: _builtins.int | None = ...,
+        type: _builtins.str = ...,
+        kind: Global___RedactionKind.ValueType = ...,
+        handling: Global___RedactionHandling.ValueType = ...,
+        count: _builtins.int = ...,
+        spans: _abc.Iterable[Global___TextSpan] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_mutation", b"_mutation", "mutation", b"mutation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_mutation", b"_mutation", "count", b"count", "field", b"field", "handling", b"handling", "kind", b"kind", "mutation", b"mutation", "spans", b"spans", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__mutation: _TypeAlias = _typing.Literal["mutation"]  # noqa: Y015
+    _WhichOneofArgType__mutation: _TypeAlias = _typing.Literal["_mutation", b"_mutation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mutation) -> _WhichOneofReturnType__mutation | None: ...
+
+Global___Redaction: _TypeAlias = Redaction  # noqa: Y015

@@ -132,30 +132,6 @@ FINDING_SEVERITY_GRAVE: FindingSeverity.ValueType  # 3
 """It is an order that was hidden or encoded, several signs of one side by side, or very like one as a whole: `QUARANTINE`."""
 Global___FindingSeverity: _TypeAlias = FindingSeverity  # noqa: Y015
 
-class _RedactionKind:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RedactionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RedactionKind.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    REDACTION_KIND_UNSPECIFIED: _RedactionKind.ValueType  # 0
-    """Never sent."""
-    REDACTION_KIND_SECRET: _RedactionKind.ValueType  # 1
-    """Whoever has it can do something: a key, a token, a password."""
-    REDACTION_KIND_PERSONAL: _RedactionKind.ValueType  # 2
-    """It says who somebody is, or how they are reached or paid."""
-
-class RedactionKind(_RedactionKind, metaclass=_RedactionKindEnumTypeWrapper):
-    """RedactionKind is what is at stake."""
-
-REDACTION_KIND_UNSPECIFIED: RedactionKind.ValueType  # 0
-"""Never sent."""
-REDACTION_KIND_SECRET: RedactionKind.ValueType  # 1
-"""Whoever has it can do something: a key, a token, a password."""
-REDACTION_KIND_PERSONAL: RedactionKind.ValueType  # 2
-"""It says who somebody is, or how they are reached or paid."""
-Global___RedactionKind: _TypeAlias = RedactionKind  # noqa: Y015
-
 class _ProvenanceDirection:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -687,32 +663,6 @@ class ScreenTextRequest(_message.Message):
 Global___ScreenTextRequest: _TypeAlias = ScreenTextRequest  # noqa: Y015
 
 @_typing.final
-class TextSpan(_message.Message):
-    """TextSpan is a part of a text, counted in Unicode code points."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    START_FIELD_NUMBER: _builtins.int
-    END_FIELD_NUMBER: _builtins.int
-    start: _builtins.int
-    """start is where it begins."""
-    end: _builtins.int
-    """end is where what follows begins."""
-    def __init__(
-        self,
-        *,
-        start: _builtins.int = ...,
-        end: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TextSpan: _TypeAlias = TextSpan  # noqa: Y015
-
-@_typing.final
 class ScreeningFinding(_message.Message):
     """ScreeningFinding is one thing that was found."""
 
@@ -736,7 +686,7 @@ class ScreeningFinding(_message.Message):
     excerpt: _builtins.str
     """excerpt is what was found, at most 200 characters. Characters that do not show are written out, as in `\\u200b`."""
     @_builtins.property
-    def span(self) -> Global___TextSpan:
+    def span(self) -> _trust_pb2.TextSpan:
         """span is where it stands in the text as it was sent. Not set where that is not known: in a view that is another spelling of
         the whole text.
         """
@@ -747,7 +697,7 @@ class ScreeningFinding(_message.Message):
         rule: _builtins.str = ...,
         severity: Global___FindingSeverity.ValueType = ...,
         view: _builtins.str = ...,
-        span: Global___TextSpan | None = ...,
+        span: _trust_pb2.TextSpan | None = ...,
         excerpt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["span", b"span"]  # noqa: Y015
@@ -883,23 +833,23 @@ class RedactionFinding(_message.Message):
     SPAN_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """type is what it is: `github-token`, `email`."""
-    kind: Global___RedactionKind.ValueType
+    kind: _trust_pb2.RedactionKind.ValueType
     """kind is what is at stake."""
     view: _builtins.str
     """view is how the text reads where it was found: `plain` is the text as it stands; others are named by how they were made, the
     last step last: `base64+unescaped`.
     """
     @_builtins.property
-    def span(self) -> Global___TextSpan:
+    def span(self) -> _trust_pb2.TextSpan:
         """span is where it stands in the text as it was sent. What is encoded stands where the whole of its code does."""
 
     def __init__(
         self,
         *,
         type: _builtins.str = ...,
-        kind: Global___RedactionKind.ValueType = ...,
+        kind: _trust_pb2.RedactionKind.ValueType = ...,
         view: _builtins.str = ...,
-        span: Global___TextSpan | None = ...,
+        span: _trust_pb2.TextSpan | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

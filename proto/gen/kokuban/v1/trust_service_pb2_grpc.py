@@ -138,7 +138,7 @@ class TrustServiceServicer(object):
 
     def RedactText(self, request, context):
         """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
-        kept, and no write is redacted yet. Any member may ask.
+        kept; what becomes of writes is the board's policy's to say. Any member may ask.
 
         Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
         letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known

@@ -64,7 +64,7 @@ class TrustServiceStub:
     """
     RedactText: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.RedactTextRequest, _trust_service_pb2.RedactTextResponse]
     """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
-    kept, and no write is redacted yet. Any member may ask.
+    kept; what becomes of writes is the board's policy's to say. Any member may ask.
 
     Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
     letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
@@ -140,7 +140,7 @@ class TrustServiceAsyncStub(TrustServiceStub):
     """
     RedactText: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.RedactTextRequest, _trust_service_pb2.RedactTextResponse]  # type: ignore[assignment]
     """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
-    kept, and no write is redacted yet. Any member may ask.
+    kept; what becomes of writes is the board's policy's to say. Any member may ask.
 
     Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
     letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
@@ -243,7 +243,7 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trust_service_pb2.RedactTextResponse, _abc.Awaitable[_trust_service_pb2.RedactTextResponse]]:
         """RedactText says what secrets and personal data a text holds, and gives the text with a mask in the place of each. Nothing is
-        kept, and no write is redacted yet. Any member may ask.
+        kept; what becomes of writes is the board's policy's to say. Any member may ask.
 
         Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
         letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known

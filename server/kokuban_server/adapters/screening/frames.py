@@ -7,9 +7,9 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kokuban_server.core.redaction.masking import Place, Redaction, Wish, redact
-from kokuban_server.core.redaction.terms import Handling, Kind, Terms
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding, Screening, ShownView, Verdict
+from kokuban_server.core.sensitive import Handling, Kind, Terms
 from kokuban_server.core.trust import Source, SourceKind
 from kokuban_server.ports.screener import ScreenerError
 
@@ -83,6 +83,6 @@ def _redacted(text: str, terms: list[int], key: str, is_json: bool, addresses: b
 
 def decode_redaction(raw: bytes) -> Redaction:
     """Read what became of a text."""
-    text, places, total, kinds, *more = json.loads(raw)
+    text, places, total, counts, kinds, *more = json.loads(raw)
     found = tuple(Place(type_, Kind(kind), reading, start, end) for type_, kind, reading, start, end in places)
-    return Redaction(text, found, total, frozenset(map(Kind, kinds)), *more)
+    return Redaction(text, found, total, counts, frozenset(map(Kind, kinds)), *more)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.rules import RANKS, RULES_VERSION
 from kokuban_server.core.redaction.search import find
-from kokuban_server.core.redaction.terms import Handling
+from kokuban_server.core.sensitive import Handling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kokuban_server.core.redaction.search import Finding
-    from kokuban_server.core.redaction.terms import Kind, Terms
+    from kokuban_server.core.sensitive import Kind, Terms
 
 _DIGEST_BYTES: Final = 3
 _JSON_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+\-]?[0-9]+)?|[{}]')
@@ -42,6 +43,8 @@ class Redaction(NamedTuple):
     """The first of what was found, in the order in which it begins; also of what is kept."""
     total: int
     """How much was found."""
+    counts: dict[str, int]
+    """How much of each type."""
     kinds: frozenset[Kind]
     """Of all that was found."""
     is_refused: bool
@@ -65,7 +68,8 @@ class Wish(NamedTuple):
 
 def redact(text: str, wish: Wish) -> Redaction:
     """Find what is secret or personal in a text and do with it what is wished. Raises `NotSearchedError`."""
-    findings, is_whole = find(text, is_json=wish.is_json, addresses=wish.addresses)
+    everything, is_whole = find(text, is_json=wish.is_json, addresses=wish.addresses)
+    findings = [finding for finding in everything if wish.terms.of(finding.kind) is not Handling.OFF]
     masked = [finding for finding in findings if wish.terms.of(finding.kind) is not Handling.KEEP]
     shown = findings[: limits.REDACTED_FINDINGS_SHOWN_ENTRIES_MAX]
     kinds = frozenset(finding.kind for finding in findings)
@@ -73,6 +77,7 @@ def redact(text: str, wish: Wish) -> Redaction:
         mask(text, masked, keyed(wish.key), is_json=wish.is_json),
         tuple(Place(found.type, found.kind, found.reading, found.start, found.end) for found in shown),
         len(findings),
+        dict(Counter(finding.type for finding in findings)),
         kinds,
         any(wish.terms.of(kind) is Handling.REFUSE for kind in kinds),
         is_whole,

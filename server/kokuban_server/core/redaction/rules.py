@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.core.redaction import checks, readings
-from kokuban_server.core.redaction.terms import Kind
 from kokuban_server.core.screening.patterns import Pattern, PatternSet
+from kokuban_server.core.sensitive import Kind
 
 if TYPE_CHECKING:
     from kokuban_server.core.redaction.checks import Check
@@ -200,7 +200,7 @@ _PERSONAL: Final = (
     Rule(
         "bank-card",
         Kind.PERSONAL,
-        r"[2-6][0-9]{3}[ \-]?[0-9]{2}",
+        r"[2-6][0-9]{3}[ \-]?[0-9]{4}[ \-]?[0-9]{2}|62[0-9]{4}[ \-][0-9]{2}",
         r"\b([2-6][0-9]{3}(?:[ \-][0-9]{4}){3}(?:[ \-][0-9]{3})?|3[0-9]{3}[ \-][0-9]{6}[ \-][0-9]{4,5}|62[0-9]{4}[ \-][0-9]{10,13}|[2-6][0-9]{12,18})\b",
         checks.card,
     ),
@@ -248,11 +248,14 @@ ENCODED: Final = {
 _APPLIED: Final = (*RULES, ADDRESSES)
 RANKS: Final = {rule.type: rank for rank, rule in reversed([*enumerate(_APPLIED)])}
 """Which of two types names what is of both: the lower."""
+KINDS: Final = {rule.type: rule.kind for rule in _APPLIED}
+"""What is at stake in each type."""
 PATTERNS: Final = tuple(Pattern(rule.pattern) for rule in _APPLIED)
 _HINTS: Final = [*(rule.hint for rule in _APPLIED), *ENCODED.values()]
 # What is made of words, of digits and of any signs has an automaton each: together they have many times as many states, and
 # are three times as slow.
 _PARTS: Final = ((0, len(_SECRETS)), (len(_SECRETS), len(_APPLIED)), (len(_APPLIED), len(_HINTS)))
+_ENCODINGS: Final = tuple(ENCODED)
 _SETS: Final = tuple((start, PatternSet(_HINTS[start:end])) for start, end in _PARTS)
 
 
@@ -265,10 +268,10 @@ class Hinted(NamedTuple):
 
 def hinted(text: str, *, addresses: bool) -> Hinted:
     """Say which rules and encodings a text is worth being searched for. Raises `NotSearchedError`."""
-    found = [start + index for start, hints in _SETS for index in hints.found(text)]
+    raw = text.encode()
+    found = [start + index for start, hints in _SETS for index in hints.found(raw)]
     most = len(_APPLIED) if addresses else len(RULES)
-    names = tuple(ENCODED)
     return Hinted(
-        tuple((_APPLIED[index], PATTERNS[index]) for index in found if index < most),
-        frozenset(names[index - len(_APPLIED)] for index in found if index >= len(_APPLIED)),
+        tuple([(_APPLIED[index], PATTERNS[index]) for index in found if index < most]),
+        frozenset([_ENCODINGS[index - len(_APPLIED)] for index in found if index >= len(_APPLIED)]),
     )

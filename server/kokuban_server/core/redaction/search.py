@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kokuban_server.core import limits
 from kokuban_server.core.redaction import readings
 from kokuban_server.core.redaction.rules import RANKS, hinted
-from kokuban_server.core.screening import folding
+from kokuban_server.core.screening import decoding, folding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kokuban_server.core.redaction.readings import Reading
     from kokuban_server.core.redaction.rules import Hinted, Rule
-    from kokuban_server.core.redaction.terms import Kind
     from kokuban_server.core.screening.patterns import Pattern
+    from kokuban_server.core.sensitive import Kind
 
 _MASK = re.compile(r"\[redacted:[a-z0-9\-]{1,32}:[0-9a-f]{6}\]")
 _ROUNDS_MAX: Final = 4
@@ -78,6 +78,26 @@ def find(text: str, *, is_json: bool = False, addresses: bool = False) -> Found:
     else:
         is_whole = False
     return Found(tuple(_once(findings)), is_whole)
+
+
+def is_clean(text: str) -> bool:
+    """Say whether `find` finds nothing in a text, in less time for what is ordinary; false also where that takes more.
+
+    Raises `NotSearchedError`.
+    """
+    hints = hinted(text, addresses=False)
+    if not hints.encodings <= _CHEAP:
+        return False
+    if hints.rules:
+        raw = text.encode()
+        for rule, pattern in hints.rules:
+            for _ in _spans(rule, pattern, raw):
+                return False
+    # Nearly every text has words as long as the shortest code, and nearly none is one.
+    return not hints.encodings or not decoding.has_short_base64(text)
+
+
+_CHEAP: Final = {"base64"}
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -68,9 +68,9 @@ class PatternSet:
             self._set.Add(pattern)
         self._set.Compile()
 
-    def found(self, text: str) -> list[int]:
-        """Give the indexes of those that match somewhere. Raises `NotSearchedError`."""
-        found = set(self._set.Match(text) or ())
-        if self._always not in found:
+    def found(self, text: str | bytes) -> list[int]:
+        """Give the indexes of those that match somewhere in a text, or in its UTF-8. Raises `NotSearchedError`."""
+        found: list[int] = sorted(self._set.Match(text) or ())
+        if not found or found.pop() != self._always:
             raise NotSearchedError
-        return sorted(found - {self._always})
+        return found

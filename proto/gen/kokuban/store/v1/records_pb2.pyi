@@ -186,6 +186,8 @@ class LabelRecord(_message.Message):
     SCREENED_BY_FIELD_NUMBER: _builtins.int
     SUSPICIOUS_FIELD_NUMBER: _builtins.int
     SCOPE_SIZE_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    UNSEARCHED_FIELD_NUMBER: _builtins.int
     trust: _builtins.int
     """trust is the level, as a number: suspect 1, external 2, agent 3, user 4, operator 5, system 6."""
     read_scope: _builtins.str
@@ -200,6 +202,8 @@ class LabelRecord(_message.Message):
     """suspicious is true if something was found."""
     scope_size: _builtins.int
     """scope_size is how many states the read scope had been given by then."""
+    unsearched: _builtins.bool
+    """unsearched is true if it is encoded deeper than was looked at."""
     @_builtins.property
     def source(self) -> Global___SourceRecord:
         """source is what was declared."""
@@ -207,6 +211,10 @@ class LabelRecord(_message.Message):
     @_builtins.property
     def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentRecord]:
         """parents are what it was made of, as declared."""
+
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """holds are the kinds of sensitive content that were found and kept, as numbers: secret 1, personal 2."""
 
     def __init__(
         self,
@@ -220,10 +228,12 @@ class LabelRecord(_message.Message):
         screened_by: _builtins.str = ...,
         suspicious: _builtins.bool = ...,
         scope_size: _builtins.int = ...,
+        holds: _abc.Iterable[_builtins.int] | None = ...,
+        unsearched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "parents", b"parents", "read_scope", b"read_scope", "scope_size", b"scope_size", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endorsed_by", b"endorsed_by", "extends_from", b"extends_from", "holds", b"holds", "parents", b"parents", "read_scope", b"read_scope", "scope_size", b"scope_size", "screened_by", b"screened_by", "source", b"source", "suspicious", b"suspicious", "trust", b"trust", "unsearched", b"unsearched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1303,6 +1313,8 @@ class StoredRegionRule(_message.Message):
     TAINT_MODE_FIELD_NUMBER: _builtins.int
     ALLOWS_LOWERING_FIELD_NUMBER: _builtins.int
     SCREENING_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -1323,6 +1335,10 @@ class StoredRegionRule(_message.Message):
     """allows_lowering is whether entries may be written over by what is trusted less."""
     screening: _builtins.str
     """screening is what is screened, in words."""
+    secrets: _builtins.str
+    """secrets is what becomes of secrets, in words, or empty."""
+    personal_data: _builtins.str
+    """personal_data is what becomes of personal data, in words, or empty."""
     @_builtins.property
     def readers(self) -> Global___StoredSubjects:
         """readers are who may read."""
@@ -1351,10 +1367,12 @@ class StoredRegionRule(_message.Message):
         taint_mode: _builtins.str = ...,
         allows_lowering: _builtins.bool | None = ...,
         screening: _builtins.str = ...,
+        secrets: _builtins.str = ...,
+        personal_data: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
@@ -1422,6 +1440,9 @@ class StoredPolicy(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    PERSONAL_DATA_FIELD_NUMBER: _builtins.int
+    UNSEARCHED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """number counts the board's policies."""
     time_ms: _builtins.int
@@ -1430,6 +1451,12 @@ class StoredPolicy(_message.Message):
     """author is who laid it down."""
     reason: _builtins.str
     """reason is why, in the author's words."""
+    secrets: _builtins.str
+    """secrets is what becomes of secrets, in words; empty for what holds anyway."""
+    personal_data: _builtins.str
+    """personal_data likewise."""
+    unsearched: _builtins.str
+    """unsearched is what becomes of texts that are not searched to the end, likewise."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredRegionRule]:
         """rules are what it says of regions."""
@@ -1452,10 +1479,13 @@ class StoredPolicy(_message.Message):
         author: _builtins.str = ...,
         reason: _builtins.str = ...,
         tools: _abc.Iterable[Global___StoredToolRule] | None = ...,
+        secrets: _builtins.str = ...,
+        personal_data: _builtins.str = ...,
+        unsearched: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "author", b"author", "number", b"number", "reason", b"reason", "rules", b"rules", "time_ms", b"time_ms", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["administrators", b"administrators", "author", b"author", "number", b"number", "personal_data", b"personal_data", "reason", b"reason", "rules", b"rules", "secrets", b"secrets", "time_ms", b"time_ms", "tools", b"tools", "unsearched", b"unsearched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Kind(Enum):
@@ -24,6 +27,11 @@ class Handling(Enum):
     """The text is not taken."""
     KEEP = 3
     """It stays as it is, and is told, so that a label can say so."""
+    OFF = 4
+    """It is not looked for."""
+
+
+_STRICTNESS: Final = (Handling.OFF, Handling.KEEP, Handling.MASK, Handling.REFUSE)
 
 
 class Terms(NamedTuple):
@@ -31,7 +39,24 @@ class Terms(NamedTuple):
 
     secret: Handling = Handling.MASK
     personal: Handling = Handling.KEEP
+    unsearched: Handling = Handling.REFUSE
+    """What becomes of a text that is encoded deeper than is looked at: `REFUSE` or `KEEP`."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing is looked for."""
+        return self.secret is self.personal is Handling.OFF
 
     def of(self, kind: Kind) -> Handling:
         """Give what becomes of a kind."""
         return self.secret if kind is Kind.SECRET else self.personal
+
+
+STANDARD: Final = Terms()
+"""What holds without a policy."""
+
+
+def strictest(terms: Iterable[Terms]) -> Terms:
+    """Give what is as strict as each of several, of each kind."""
+    secret, personal, unsearched = (max(each, key=_STRICTNESS.index) for each in zip(*terms, strict=True))
+    return Terms(secret, personal, unsearched)
