@@ -137,8 +137,13 @@ async def test_SC_05_a_scope_that_is_missing_or_unknown_is_an_error_and_none_mea
 
 def test_SC_06_no_request_has_a_field_for_the_tenant() -> None:
     """Nor for who calls: both come from the credential."""
-    # Whose acts an auditor looks for, and whose conflicts a reader.
-    of_others = {"kokuban.v1.AuditFilter", "kokuban.v1.ConflictFilter"}
+    # Whose acts an auditor looks for, whose conflicts a reader, and whose words an operator removes.
+    of_others = {
+        "kokuban.v1.AuditFilter",
+        "kokuban.v1.ConflictFilter",
+        "kokuban.v1.SourceSelector",
+        "kokuban.v1.EraseSubjectRequest",
+    }
     names = {field.name for method in METHODS.values() for field in _fields(method.input_type, {*of_others})}
     assert {"board", "region", "path"} <= names  # these are looked into
     assert not names & {"tenant", "tenant_id", "agent", "agent_id", "user", "user_id", "author", "roles", "principal"}

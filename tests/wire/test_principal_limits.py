@@ -43,6 +43,8 @@ LIMITED = {
     "TaskService.ResumeTask",
     "TaskService.CancelTask",
     "TrustService.Endorse",
+    "TrustService.EraseSubject",
+    "TrustService.PurgeSource",
     "TrustService.ReviewQuarantine",
 }
 """What counts as a write. Releases, ends of sessions and renewals do not: they make room, or must not be late."""

@@ -78,8 +78,6 @@ class ProvenanceTrace:
     async def trace(self, principal: Principal, request: TraceRequest, deadline: float) -> Trace:
         """Walk from a state, nearest first. Raises `NotFound` for one that is not kept, with the token of what was read."""
         board = await self._access.enter(principal, request.board, deadline)
-        if request.at is not None and request.at.epoch != self._store.epoch:
-            raise TokenFromAnotherStore("at.epoch")
         walk = _Walk(self._store, self._access, principal, board, request, deadline)
         traced = await walk.walk()
         await self._access.show(principal, list(walk.opened.values()), deadline)
@@ -149,6 +147,8 @@ class _Walk:
         head = keys.head(prefix, request.key.path)
         cut = await self._store.read([head], STRONG, left_s(self._deadline))
         if self._may_read(head):
+            if request.at is not None and request.at.epoch != self._store.epoch:
+                raise TokenFromAnotherStore("at.epoch")
             record = cut.records[0]
             present = 0 if record is None else record.revision
             wanted = present if request.at is None else request.at.number
