@@ -15,7 +15,7 @@ export PYTHON
 .PHONY: help demo test test-faults test-observability mlflow check bench bench-screening train-classifier gen lock clean environment etcd
 
 help:
-	@echo 'make demo         agents review real code together, keep what is private, purge a bad source; all proved'
+	@echo 'make demo         agents review real code together, keep what is private, purge a bad source, resume a task; all proved'
 	@echo 'make test         the tests, in minutes (TESTS=tests/core for a part)'
 	@echo 'make check        style, types, rooms, the API contract, generated code, documents'
 	@echo 'make test-faults  the long tests: real processes killed and cut, 100,000 calls that look for leaks'

@@ -69,6 +69,7 @@ def check_report(told: dict[str, Any], totals: dict[str, int]) -> None:
     assert len(told["two_users"]["checks"]) == 7
     assert len(told["two_users"]["looks"]) == 56
     check_bad_source(told["bad_source"])
+    check_interrupted_task(told["interrupted_task"])
 
 
 def check_bad_source(told: dict[str, Any]) -> None:
@@ -81,6 +82,21 @@ def check_bad_source(told: dict[str, Any]) -> None:
     assert [one for one in told["result"] if one["path"] == "backups"]  # made again, of the notes that were left
     assert told["result"] == told["expected"]
     assert len(told["result"]) == 2 + 2 + 1 + 41  # pages, notes, the brief, machines and their count
+
+
+def check_interrupted_task(told: dict[str, Any]) -> None:
+    assert told["proved"] is True
+    assert len(told["checks"]) == 8
+    assert told["exit_codes"] == {"courier-1": -signal.SIGKILL, "courier-2": -signal.SIGKILL}
+    assert "  not again: mail:acme (event 12)" in told["explained"]
+    effects = [(one["courier"], one["effect"]) for one in told["result"]["outbox"]]
+    assert [effect for courier, effect in effects if courier == "courier-1"] == ["write"]
+    assert sorted(effect for _, effect in effects) == sorted(
+        [*(one["effect"] for one in told["expected"]["outbox"]), "publish"]
+    )
+    assert told["result"]["work"] == told["expected"]["work"]
+    assert told["result"]["work"]["work/invited"] == ["acme", "birch"]
+    assert [event["number"] for event in told["events"]] == list(range(1, len(told["events"]) + 1))
 
 
 def test_a_run_in_memory_is_proved(code: Path, totals: dict[str, int]) -> None:
@@ -118,13 +134,15 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     store = f"sqlite:{tmp_path / 'store'}"
     done = run("--pace", "0", "--store", store, str(code), NO_COLOR="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 11 + 7 + 9
+    assert done.stdout.count("✓") == 11 + 7 + 9 + 8
     assert "✗" not in done.stdout
     assert "Proved: all 11 checks hold" in done.stdout
     assert "Proved: all 7 checks hold" in done.stdout
     _, last = done.stdout.split("In the end: who lost to whom")
     assert "sleeper lost to " in last
     assert "Proved: all 9 checks hold" in done.stdout
+    assert "Proved: all 8 checks hold" in done.stdout
+    assert "mail would go on from checkpoint 10" in done.stdout
     assert "read scope: shared:pages/retention@" in done.stdout
     assert f"kokuban serve --store {store}" in done.stdout
     assert "reviewer-2 killed (SIGKILL)" in done.stderr
@@ -132,6 +150,7 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     assert "reviewer-1 refused (LOCKED_BY_OTHER), reviewer-4's lock: put the largest files first" in done.stderr
     assert "sleeper paused (SIGSTOP), held the lock: write the summary" in done.stderr
     assert "sleeper refused (LOCK_LOST), its lock: write the summary" in done.stderr
+    assert "courier-2 killed (SIGKILL) in the middle of 4 calls" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
 
@@ -145,7 +164,10 @@ def test_the_second_part_shows_no_token_and_leaves_no_file(code: Path, tmp_path:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("said", ["a server with --identity credentials", "a board that the poison never reaches"])
+@pytest.mark.parametrize(
+    "said",
+    ["a server with --identity credentials", "a board that the poison never reaches", "courier-1 killed (SIGKILL)"],
+)
 def test_an_interrupted_later_part_leaves_neither_file_nor_process(code: Path, tmp_path: Path, said: str) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()

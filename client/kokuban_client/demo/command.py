@@ -44,13 +44,19 @@ def demo(
 
     In a second part, on a server with credentials, two agents with tokens for two users work on one board, and try
     everything on each other's regions. In a third part agents read pages of which two are poisoned: one is held back, and what
-    came of the other is traced and purged. Last comes who lost to whom in the first part. Exit code 0 only if the whole proof
-    of all parts holds.
+    came of the other is traced and purged. In a fourth part a task's workers are killed between its steps and in the middle of
+    calls, its user speaks meanwhile, and another worker goes on. Last comes who lost to whom in the first part. Exit code 0
+    only if the whole proof of all parts holds.
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise click.ClickException(f"the demo needs {package}, and it is not here: pip install 'kokuban[server]'")
-    from kokuban_client.demo import bad_source_running, running, two_users_running  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
+    from kokuban_client.demo import (  # noqa: PLC0415 - gRPC and rich, which `--help` does not need
+        bad_source_running,
+        interrupted_task_running,
+        running,
+        two_users_running,
+    )
     from kokuban_client.demo.sources import NothingToReviewError, choose  # noqa: PLC0415 - as above
     from kokuban_client.demo.supervisor import DemoFailedError  # noqa: PLC0415 - as above
 
@@ -66,16 +72,25 @@ def demo(
                 two_users_running.print_report(two_users, sys.stdout)
                 sys.stdout.flush()
             bad_source = bad_source_running.run()
+            if not as_json:
+                bad_source_running.print_report(bad_source, sys.stdout)
+                sys.stdout.flush()
+            interrupted_task = interrupted_task_running.run()
     except NothingToReviewError as error:
         raise click.UsageError(str(error)) from error
     except DemoFailedError as error:
         raise click.ClickException(str(error)) from error
-    is_proved = outcome.is_proved and two_users.is_proved and bad_source.is_proved
+    is_proved = outcome.is_proved and two_users.is_proved and bad_source.is_proved and interrupted_task.is_proved
     if as_json:
-        told = {**outcome.to_json(), "two_users": two_users.to_json(), "bad_source": bad_source.to_json()}
+        told = {
+            **outcome.to_json(),
+            "two_users": two_users.to_json(),
+            "bad_source": bad_source.to_json(),
+            "interrupted_task": interrupted_task.to_json(),
+        }
         click.echo(json.dumps({**told, "proved": is_proved}, indent=2))
     else:
-        bad_source_running.print_report(bad_source, sys.stdout)
+        interrupted_task_running.print_report(interrupted_task, sys.stdout)
         running.print_conflicts(outcome, sys.stdout)
     context.exit(0 if is_proved else 1)
 
