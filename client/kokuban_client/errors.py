@@ -569,7 +569,10 @@ class ContentQuarantined(Refused):
 
 
 class ContentRefused(Refused):
-    """Screening found what a reviewer should see first, and the commit is not kept: quarantine is full, or it was rejected."""
+    """Screening found what a reviewer should see first, and it is not kept.
+
+    Quarantine is full, or the commit was rejected; or it is no commit, but the purpose of a lock or the label of a session.
+    """
 
     REASON = "CONTENT_REFUSED"
 

@@ -42,8 +42,11 @@ from tests.wire.calls import (
     refused,
     rule,
 )
+from tests.wire.test_credentials import Book, bearer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kokuban_server.core.redaction.masking import Redaction, Wish
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
@@ -450,3 +453,42 @@ async def test_a_deleted_board_leaves_nothing_in_quarantine(running: Running) ->
     )
     await running.server._upkeep.sweep()
     assert not await records(running.server._store, keys.QUARANTINE)
+
+
+# What is no commit.
+
+
+async def test_what_a_reader_of_outside_says_of_its_lock_is_screened(running: Running) -> None:
+    """Others read it where the lock is in their way; nothing of it can be kept for a reviewer."""
+    reader, other = await running.join("reader-1"), await running.join("other-1")
+    await running.agent.commit(outside(text="harmless"))
+    await reader.agent.asked("page", session=reader.session)
+    with refused("CONTENT_REFUSED", field="purpose", why="words"):
+        await reader.acquire("a", purpose=ORDER)
+    with refused("CONTENT_REFUSED", field="purpose", why="words"):
+        await reader.agent.claim(reader.session, "a", purpose=ORDER)
+    await reader.acquire("a", purpose="put the list in order")
+    await other.acquire("b", purpose=ORDER)  # an agent's own word
+    assert len((await running.agent.list_locks()).locks) == 2
+
+
+async def test_what_a_browsing_agent_calls_its_session_is_screened(start: Started, tmp_path: Path) -> None:
+    book = Book(tmp_path / "principals.json")
+    keeper, token = book.give("keeper", roles=["member", "operator"]), book.give("browser-1", browses=True)
+    running = await start(identity="credentials", principals_file=book.path)
+    agent = Agent(running.agent.channel, "browser-1")
+    agent.metadata = (bearer(token),)
+    created = admin_service_pb2.CreateBoardRequest(board="main")
+    await agent.admin.CreateBoard(created, metadata=(bearer(keeper),))
+    with refused("CONTENT_REFUSED", field="label", why="words"):
+        await agent.open_session(label=ORDER)
+    await agent.open_session(label="the one that browses")
+
+
+async def test_while_screening_gives_no_verdict_nothing_is_said_of_locks_either(running: Running) -> None:
+    reader = await running.join("reader-1")
+    await running.agent.commit(outside(text="harmless"))
+    await reader.agent.asked("page", session=reader.session)
+    Judging(running).fault = ScreenerError("down")
+    with refused("SCREENING_UNAVAILABLE", field="purpose"):
+        await reader.acquire("a", purpose="put the list in order")

@@ -37,6 +37,7 @@ from tests.wire.calls import (
 from tests.wire.task_calls import DONE as ACTION_DONE
 from tests.wire.task_calls import NOTE, STARTED, Tasks, happened
 from tests.wire.test_credentials import Book, bearer
+from tests.wire.test_write_redaction import TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -645,3 +646,16 @@ async def test_what_a_source_said_in_a_task_goes_and_the_task_still_stands_as_it
     with refused("ACTION_RECORDED", event=str(bad)):
         await worker.record(fence, happened("t1", STARTED, "fetch", "a"))
     assert await worker.record(fence, happened("t1", NOTE, step="a", data="next")) == [good + 1]
+
+
+async def test_a_source_with_a_secret_in_its_address_is_found_by_that_address(running: Running) -> None:
+    """What is stored of it is masked, and what is asked for is masked in the same way."""
+    address = f"https://bad.example/page?access_token={TOKEN}"
+    await page(running.agent, uri=address)
+    assert await holds(running.server._store, TOKEN) == []
+    planned = await ops(running).plan_purge(uri=address)
+    assert planned.plan.removed_count == 1
+    await done(running, planned.removal.id)
+    with refused("SOURCE_PURGED"):
+        await page(running.agent, uri=address)
+    assert await holds(running.server._store, TOKEN) == []

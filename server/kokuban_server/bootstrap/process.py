@@ -62,6 +62,7 @@ from kokuban_server.app.task_reading import TaskReading
 from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
+from kokuban_server.app.word_screening import WordScreening
 from kokuban_server.app.write_screening import WriteScreening
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
@@ -162,7 +163,7 @@ class Server:
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
         self._screenings = Screenings(access, ObservedScreener(ProcessScreener(), measures))
-        screening, shelf, tasks = WriteScreening(self._screenings), QuarantineShelf(store), TaskWriting()
+        shelf, tasks, words = QuarantineShelf(store), TaskWriting(), WordScreening(self._screenings, scopes)
         commits = Commits(
             store,
             access,
@@ -173,7 +174,7 @@ class Server:
             self._mirror,
             lineages,
             audit,
-            screening,
+            WriteScreening(self._screenings),
             shelf,
             tasks,
             self._sizes,
@@ -204,13 +205,14 @@ class Server:
                     request_ids,
                     epoch,
                 ).methods,
-                "SessionService": SessionService(self._sessions, redactor, request_ids, epoch).methods,
-                "LockService": LockService(recorded_locks, held, redactor, request_ids, epoch).methods,
+                "SessionService": SessionService(self._sessions, redactor, words, request_ids, epoch).methods,
+                "LockService": LockService(recorded_locks, held, redactor, words, request_ids, epoch).methods,
                 "TaskService": TaskService(
                     redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
                     of_tasks,
                     redactor,
+                    words,
                     request_ids,
                     epoch,
                 ).methods,

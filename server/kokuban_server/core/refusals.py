@@ -362,7 +362,7 @@ class ContentRefused(Refusal):
     rule: str
     rule_set: str
     why: str
-    """`full` or `rejected`."""
+    """`full`, `rejected` or `words`."""
     reason = "CONTENT_REFUSED"
 
     @property

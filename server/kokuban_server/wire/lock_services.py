@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.recorded_calls import RecordedLocks
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.sessions import Sessions
+    from kokuban_server.app.word_screening import WordScreening
     from kokuban_server.wire.redacting import Redactor
 
 _log = structlog.get_logger()
@@ -30,9 +31,12 @@ _log = structlog.get_logger()
 class SessionService:
     """kokuban.v1.SessionService."""
 
-    def __init__(self, sessions: Sessions, redactor: Redactor, request_ids: RequestIds, epoch: str) -> None:
+    def __init__(
+        self, sessions: Sessions, redactor: Redactor, words: WordScreening, request_ids: RequestIds, epoch: str
+    ) -> None:
         self._sessions = sessions
         self._redactor = redactor
+        self._words = words
         self._request_ids = request_ids
         self._epoch = epoch
 
@@ -52,6 +56,7 @@ class SessionService:
         request = decode_locks.open_session(message, self._request_ids.digest)
         if await self._redactor.mask(call.principal, message, request.board, (), call.deadline):
             request = request._replace(label=decode_locks.label(message.label))
+        await self._words.judge(call.principal, request.board, "", "label", request.label, call.deadline)
         opened = await self._sessions.open(call.principal, request, call.deadline)
         return encode_locks.opened(opened, self._epoch).SerializeToString()
 
@@ -96,10 +101,17 @@ class LockService:
     """kokuban.v1.LockService."""
 
     def __init__(
-        self, requests: RecordedLocks, held: HeldLocks, redactor: Redactor, request_ids: RequestIds, epoch: str
+        self,
+        requests: RecordedLocks,
+        held: HeldLocks,
+        redactor: Redactor,
+        words: WordScreening,
+        request_ids: RequestIds,
+        epoch: str,
     ) -> None:
         self._requests = requests
         self._redactor = redactor
+        self._words = words
         self._held = held
         self._request_ids = request_ids
         self._epoch = epoch
@@ -120,7 +132,7 @@ class LockService:
         """Say where a request stands until it is granted."""
         message = parse_message(lock_service_pb.AcquireLockRequest, raw)
         request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
-        request = await self._redacted(message, request, call)
+        request = await self._looked_through(message, request, call)
         sight = self._held.sight(call.principal, request.board)
         parts = self._requests.acquire(call.principal, request, call.deadline)
         try:
@@ -135,22 +147,25 @@ class LockService:
         finally:
             await parts.aclose()
 
-    async def _redacted(
+    async def _looked_through(
         self,
         message: lock_service_pb.AcquireLockRequest | lock_service_pb.ClaimEntryRequest,
         request: LockRequest,
         call: Call,
     ) -> LockRequest:
+        """Give a request with its purpose masked and screened."""
         regions = (target.region for target in request.targets)
         if await self._redactor.mask(call.principal, message, request.board, regions, call.deadline):
-            return request._replace(purpose=decode_locks.purpose(message.purpose))
+            request = request._replace(purpose=decode_locks.purpose(message.purpose))
+        named = call.principal, request.board, request.session_id
+        await self._words.judge(*named, "purpose", request.purpose, call.deadline)
         return request
 
     async def claim_entry(self, raw: bytes, call: Call) -> bytes:
         """Lock one of several entries."""
         message = parse_message(lock_service_pb.ClaimEntryRequest, raw)
         request = decode_locks.claim_entry(message, self._request_ids.digest, call.traceparent)
-        request = await self._redacted(message, request, call)
+        request = await self._looked_through(message, request, call)
         granted = await self._requests.claim(call.principal, request, call.deadline)
         return encode_locks.claimed(granted, self._epoch).SerializeToString()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.task_claims import TaskClaims
     from kokuban_server.app.task_reading import TaskReading
+    from kokuban_server.app.word_screening import WordScreening
     from kokuban_server.wire.redacting import RedactedCommits, Redactor
 
 
@@ -33,6 +34,7 @@ class TaskService:
         claims: TaskClaims,
         reading: TaskReading,
         redactor: Redactor,
+        words: WordScreening,
         request_ids: RequestIds,
         epoch: str,
     ) -> None:
@@ -40,6 +42,7 @@ class TaskService:
         self._claims = claims
         self._reading = reading
         self._redactor = redactor
+        self._words = words
         self._request_ids = request_ids
         self._epoch = epoch
 
@@ -92,6 +95,8 @@ class TaskService:
         request = decode_tasks.claim_next_step(message, self._request_ids.digest, call.traceparent)
         if await self._redactor.mask(call.principal, message, request.board, (request.region,), call.deadline):
             request = request._replace(purpose=decode_locks.purpose(message.purpose))
+        named = call.principal, request.board, request.session_id
+        await self._words.judge(*named, "purpose", request.purpose, call.deadline)
         claimed = await self._claims.claim(call.principal, request, call.deadline)
         return encode_tasks.claimed(claimed, self._epoch).SerializeToString()
 

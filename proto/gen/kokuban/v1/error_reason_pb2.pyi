@@ -342,7 +342,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_CONTENT_REFUSED: _ErrorReason.ValueType  # 80
     """FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full (1,000 commits or
-    16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+    16 MiB), or a reviewer has rejected it; or it is no commit, but what was said of a lock or a session by somebody who may have it
+    from outside. Metadata: field, rule, rule_set, why (`full`, `rejected` or `words`). Example: `why` = `full`.
     """
     ERROR_REASON_SCREENING_UNAVAILABLE: _ErrorReason.ValueType  # 81
     """UNAVAILABLE. What comes from outside must be screened before it is written, and every longer text searched for secrets, and
@@ -737,7 +738,8 @@ gets the same answer, and once it was released the commit's. Metadata: field, qu
 """
 ERROR_REASON_CONTENT_REFUSED: ErrorReason.ValueType  # 80
 """FAILED_PRECONDITION. As `CONTENT_QUARANTINED`, but the commit is not kept: the board's quarantine is full (1,000 commits or
-16 MiB), or a reviewer has rejected it. Metadata: field, rule, rule_set, why (`full` or `rejected`). Example: `why` = `full`.
+16 MiB), or a reviewer has rejected it; or it is no commit, but what was said of a lock or a session by somebody who may have it
+from outside. Metadata: field, rule, rule_set, why (`full`, `rejected` or `words`). Example: `why` = `full`.
 """
 ERROR_REASON_SCREENING_UNAVAILABLE: ErrorReason.ValueType  # 81
 """UNAVAILABLE. What comes from outside must be screened before it is written, and every longer text searched for secrets, and
