@@ -126,6 +126,59 @@ async def test_an_action_that_was_recorded_is_not_done_again_and_gives_its_resul
     assert kinds == [EventType.ACTION_STARTED, EventType.ACTION_DONE] * 2
 
 
+async def test_each_call_of_a_decorated_function_is_an_action_by_what_it_is_called_with(
+    board: Board, task: str
+) -> None:
+    await board.create_task(task, "g", ["a"])
+    sender = Sender()
+    for _ in range(2):
+        async with board.claim_step(task) as step:
+
+            @step.action("mail", action_id=lambda order, *, to: f"mail:{order}:{to}")
+            async def mail(order: int, *, to: str) -> dict[str, int]:
+                """Mail it."""
+                return await sender.send(f"{order} to {to}")
+
+            @step.action("add")
+            def add() -> int:
+                sender.sent.append("added")
+                return 2
+
+            assert mail.__doc__ == "Mail it."
+            assert await mail(17, to="ann") == {"receipt": 1}
+            assert await mail(17, to="bo") == {"receipt": 2}
+            assert await mail(17, to="ann") == {"receipt": 1}
+            assert await add() == 2
+            await step.give_back()
+    assert sender.sent == ["17 to ann", "17 to bo", "added"]
+
+
+async def test_a_decorated_function_declares_what_becomes_of_it_in_doubt(board: Board, task: str) -> None:
+    await board.create_task(task, "g", ["a"])
+    called: list[str] = []
+    for _ in range(2):
+        async with board.claim_step(task) as step:
+
+            @step.action("chat", if_in_doubt="skip")
+            def chat() -> None:
+                called.append("chat")
+                raise TimeoutError
+
+            if called:
+                assert await chat() is None
+            else:
+                with pytest.raises(TimeoutError):
+                    await chat()
+    assert called == ["chat"]
+
+
+async def test_a_decorated_function_with_arguments_needs_an_id_made_of_them(board: Board, task: str) -> None:
+    await board.create_task(task, "g", ["a"])
+    async with board.claim_step(task) as step:
+        with pytest.raises(TypeError, match="action_id"):
+            step.action("mail")(Sender().send)
+
+
 async def test_an_action_that_has_certainly_not_happened_is_done_again(board: Board, task: str) -> None:
     await board.create_task(task, "g", ["a"])
 
@@ -256,6 +309,12 @@ def test_a_step_by_threads(server: ServerProcess, task: str) -> None:
         board.create_task(task, "g", ["a"])
         with board.claim_step(task) as step:
             assert step.run("add", lambda: 1 + 1) == 2
+
+            @step.action("double", action_id="double:{}".format)
+            def double(number: int) -> int:
+                return 2 * number
+
+            assert (double(2), double(4)) == (4, 8)
             step.complete()
         assert board.task(task).status is TaskStatus.COMPLETED
 

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,9 +202,13 @@ class Courier:
         wish = step.resume.constraints.get(LEAVE_OUT)
         left_out = await self._said(wish) if wish else None
         invited = [customer for customer in customers if customer != left_out]
+
+        @step.action("invite", action_id=invitation)
+        def invite(customer: str) -> str:
+            return self._cause(invitation(customer), day)
+
         for customer in invited:
-            action = invitation(customer)
-            await step.run("invite", partial(self._cause, action, day), action_id=action)
+            await invite(customer)
         async with step.commit() as commit:
             commit.put(self._region, "work/invited", invited, must_not_exist=True)
             commit.complete(step)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from kokuban_client import _wire
 from kokuban_client._lease import clock_s
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
         ) -> None:
             """Commit them."""
 
+
+_Arguments = ParamSpec("_Arguments")
 
 _ERROR_CHARACTERS_MAX = 250
 """Of what is told of an exception: 1,024 bytes in any script."""
@@ -143,6 +147,38 @@ class StepHold(Hold):
             raise
         self._happened(EventType.ACTION_DONE, action, result, source=source)
         return value_of(result)
+
+    def action(
+        self,
+        name: str,
+        *,
+        action_id: Callable[..., str] | None = None,
+        if_in_doubt: InDoubt | str = InDoubt.ASK,
+        source: Source | None = None,
+    ) -> Callable[[Callable[_Arguments, object]], Callable[_Arguments, Any]]:
+        """Give a decorator that makes each call of a function an action, as `run` does it.
+
+        `action_id` makes the action's id of the call's arguments (`lambda order: f"mail:{order}"`). Without it the id is the
+        name, so that all calls are one and the same action: a function that takes arguments is refused then, by TypeError.
+        """
+
+        def decorated(act: Callable[_Arguments, object]) -> Callable[_Arguments, Any]:
+            if action_id is None and inspect.signature(act).parameters:
+                raise TypeError("a function that takes arguments needs an action_id that is made of them")
+
+            @functools.wraps(act)
+            def once(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Any:  # noqa: ANN401 - as of `run`
+                return self.run(
+                    name,
+                    functools.partial(act, *arguments, **named),
+                    action_id="" if action_id is None else action_id(*arguments, **named),
+                    if_in_doubt=if_in_doubt,
+                    source=source,
+                )
+
+            return once
+
+        return decorated
 
     def settle(self, action_id: str, *, happened: bool, result: object = None) -> None:
         """Record how an action ended that was in doubt: that it has happened, with its result, or that it has not."""
