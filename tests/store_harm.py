@@ -360,6 +360,7 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
                 Put(keys.on_board(keys.REMOVAL_RUNNING, main, "done"), b""),
             ),
             (Planted("running removal", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
         ),
         Plant(
             "unreminded quarantine",

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 from typing import TYPE_CHECKING
 
 import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+import kokuban.v1
+from kokuban_client._wire import method_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,3 +138,16 @@ def test_state_would_be_seen(source: str) -> None:
 )
 def test_constants_and_the_state_of_objects_are_no_fault(source: str) -> None:
     assert not faults(source)
+
+
+def test_the_client_can_name_the_method_of_every_request() -> None:
+    """Where calls are traced their spans are named by it."""
+    named = {
+        method.input_type: f"{service.full_name}/{method.name}"
+        for module in pkgutil.iter_modules(kokuban.v1.__path__)
+        if module.name.endswith("_service_pb2")
+        for service in importlib.import_module(f"kokuban.v1.{module.name}").DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert len(named) >= 50
+    assert {of: method_of(GetMessageClass(of)()) for of in named} == named

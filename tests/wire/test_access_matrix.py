@@ -89,7 +89,8 @@ def is_as_expected(method: str, name: str, region: str, reason: str) -> bool:
         return reason == "ROLE_REQUIRED"
     if its_rule.verb is None:
         return reason not in {"ROLE_REQUIRED", "WRITE_FORBIDDEN"}
-    place = parse_region(region)
+    is_of_task = method.startswith("TaskService.")  # which says itself which region that is
+    place = parse_region("task:x" if is_of_task else region)
     if its_rule.verb is Verb.LOCK and place.kind in WITHOUT_ID:
         return reason == "LOCK_TARGETS_INVALID"  # beyond a board there are no locks
     policy = policies.decode(POLICY.policy, "policy")
@@ -98,7 +99,7 @@ def is_as_expected(method: str, name: str, region: str, reason: str) -> bool:
         return reason == ("" if method in ANSWERED_ALL_THE_SAME else "NOT_FOUND")
     if decision is Decision.FORBIDDEN:
         return reason == "WRITE_FORBIDDEN"
-    return reason not in {"ROLE_REQUIRED", "WRITE_FORBIDDEN", "NOT_FOUND"}
+    return reason not in {"ROLE_REQUIRED", "WRITE_FORBIDDEN"} and (is_of_task or reason != "NOT_FOUND")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -117,7 +117,7 @@ KEEPS_NOTHING: Final = {
     **dict.fromkeys(
         (
             *("SessionService.KeepAlive", "SessionService.CloseSession", "LockService.DowngradeLock"),
-            *("LockService.ReleaseLock", "AdminService.Compact"),
+            *("LockService.ReleaseLock", "AdminService.Compact", "AdminService.ExamineStore"),
         ),
         "it takes ids and tokens alone, which are given by the server and have one form",
     ),

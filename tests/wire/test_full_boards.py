@@ -249,6 +249,7 @@ async def test_without_a_limit_nothing_is_counted(start: Started, any_store: Boa
     assert running.server._sizes is None
     assert {task.get_name() for task in running.server._background} == {
         "upkeep",
+        "removals",
         "lock-upkeep",
         "audit",
         "conflicts",

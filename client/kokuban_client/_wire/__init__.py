@@ -20,6 +20,7 @@ from kokuban.v1 import (
     lock_pb2,
     lock_service_pb2,
     session_service_pb2,
+    task_service_pb2,
     trust_pb2,
     trust_service_pb2,
 )
@@ -60,6 +61,7 @@ _METHODS = {
         conflict_service_pb2,
         lock_service_pb2,
         session_service_pb2,
+        task_service_pb2,
         trust_service_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()

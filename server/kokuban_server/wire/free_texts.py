@@ -102,6 +102,7 @@ SKIPPED: Final = {
     **dict.fromkeys(
         (
             *("AcquireLockRequest.request_id", "ClaimEntryRequest.request_id", "CommitRequest.request_id"),
+            *("AcquireLockRequest.retry_of", "ClaimEntryRequest.retry_of"),
             *("CommitRequest.retry_of", "EndorseRequest.request_id", "OpenSessionRequest.request_id"),
             *("AcquireLockRequest.session_id", "ClaimEntryRequest.session_id", "CommitRequest.session"),
             *("BreakLockRequest.lock_id", "DeclaredSource.content_sha256", "Fence.epoch", "Fence.lock_id"),
