@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kokuban.v1 import admin_service_pb2, commit_pb2, entry_pb2, policy_pb2, trust_pb2
 
 from .measurement import Measurement, closed_loop, measured
-from .messages import BOARD, COMMIT, COMMIT_STREAM, METADATA, REGION, SET_POLICY, Puts, new_request_id, note, text
+from .messages import BOARD, COMMIT, COMMIT_STREAM, METADATA, REGION, SET_POLICY, Puts, new_request_id, note, page, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +65,18 @@ class NotedCommits(UnaryCommits):
             request = admin_service_pb2.SetPolicyRequest(board=BOARD, policy=policy)
             await self._set_policy(request.SerializeToString(), metadata=(*METADATA, ("kokuban-roles", "operator")))
         await super().prepare()
+
+
+class Pages(UnaryCommits):
+    """Four writers of texts of 1 KiB, each new: pages from outside, or the same as agents' own words."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, outside: bool) -> None:
+        super().__init__(channel, writers=4, value=page)
+        if outside:
+            for writer in self._writers:
+                for mutation in writer.message.mutations:
+                    source = mutation.put.provenance.source
+                    source.kind, source.uri = trust_pb2.SOURCE_KIND_EXTERNAL, "https://example.com/page"
 
 
 class NewEntries:

@@ -191,6 +191,13 @@ async def _guarded(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     return Side("labels, screening, redaction", ours, (server,)), Side("none of them", theirs, (other,))
 
 
+async def _pages(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
+    server, other = await place.kokuban("sqlite:"), await place.kokuban("sqlite:")
+    ours = await place.load("pages", server.address, outside=True)
+    theirs = await place.load("pages", other.address, outside=False)
+    return Side("1 KiB from outside", ours, (server,)), Side("1 KiB of an agent's own", theirs, (other,))
+
+
 async def _hidden_and_absent(place: Workplace, _scale: Scale) -> tuple[Side, Side]:
     server = await place.kokuban("sqlite:")
     hidden = await place.load("vain_gets", server.address, hidden=True)
@@ -345,6 +352,14 @@ FIGURES = (
         0.8,
         0.9,
         _guarded,
+    ),
+    Figure(
+        "external_writes",
+        "commits/s of 1 KiB from outside, each text new, on sqlite, 4 in flight, over the same of an agent's own; unbounded: "
+        "what counts is what 99 of 100 take, in milliseconds for a KiB",
+        0.0,
+        0.0,
+        _pages,
     ),
     Figure(
         "hidden_vs_absent_time",

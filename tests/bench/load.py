@@ -17,7 +17,7 @@ import grpc
 import uvloop
 
 from .callers import TeamCommits
-from .commits import Increments, NewEntries, NotedCommits, StreamCommits, UnaryCommits
+from .commits import Increments, NewEntries, NotedCommits, Pages, StreamCommits, UnaryCommits
 from .growth import Filling, RandomCommits
 from .locking import FencedCommits, HandOvers, LockCycles, RawLockCycles, RawPutToEvent, WritersBesideLocks
 from .raw_etcd import RawGets, RawSwaps
@@ -35,6 +35,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "new_entries": NewEntries,
     "stream_commits": StreamCommits,
     "noted_commits": NotedCommits,
+    "pages": Pages,
     "increments": Increments,
     "strong_gets": StrongGets,
     "vain_gets": VainGets,

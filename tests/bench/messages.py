@@ -54,6 +54,11 @@ def note(number: int) -> str:
     return f"{number:06d} {'. '.join(_FOUND[turned:] + _FOUND[:turned])}"[:VALUE_BYTES]
 
 
+def page(number: int) -> str:
+    """Give a text of 1024 bytes that is not the one before."""
+    return f"{note(number)} {note(number + 1)}"[: 2 * VALUE_BYTES]
+
+
 class Puts:
     """The commits of one writer, which keeps entries of its own and writes each on top of its last revision."""
 
