@@ -182,6 +182,13 @@ class Access:
         opened_before[principal, board, region] = opened
         return opened
 
+    def readable(self, board: Board, principal: Principal, region: Region) -> OpenRegion | None:
+        """Give a region that the principal did not ask for itself, for reading; nothing if it may not read it."""
+        try:
+            return self.open_under(board, principal, region, Verb.READ, noted=False)
+        except NotFound:
+            return None
+
     async def show(self, principal: Principal, opened: Sequence[OpenRegion], deadline: float) -> None:
         """Come back when what was read of the regions may be shown: asked for again, and accounted for. Raises `NotFound`."""
         self.recheck(principal, opened)

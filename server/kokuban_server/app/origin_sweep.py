@@ -5,10 +5,12 @@ A walk over all that is recorded goes a bounded part at a turn: first over what 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.entry import EntryState
@@ -115,16 +117,10 @@ class OriginSweep:
         """Say whether a kept state, or anything that was made of one, may hold a part of a state."""
         if any(reach.covers(origin.sequence) for reach in self._named.get(origin.head, ())):
             return True
-        after, more = b"", True
-        while more:
-            page = await self._store.scan(
-                keys.history(origin.head), after, limits.PAGE_ENTRIES_MAX, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
-            )
-            for record in page.records:
-                state = decode_entry(record.key, record.value)
-                reach = reach_of(origin.head, state.sequence, state.label)
-                if state.state is EntryState.LIVE and reach.covers(origin.sequence):
-                    return True
-                after = record.key
-            more = page.more
+        deadline = asyncio.get_running_loop().time() + _CALL_S
+        async for record in records_below(self._store, keys.history(origin.head), deadline):
+            state = decode_entry(record.key, record.value)
+            reach = reach_of(origin.head, state.sequence, state.label)
+            if state.state is EntryState.LIVE and reach.covers(origin.sequence):
+                return True
         return False

@@ -9,7 +9,6 @@ from kokuban_server.app.ancestry import read_ancestry
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.core import keys
-from kokuban_server.core.access import Verb
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.provenance import Link, Links
 from kokuban_server.core.refusals import NotFound, TokenFromAnotherStore
@@ -143,8 +142,7 @@ class _Walk:
     async def _begin(self) -> tuple[int, StateName]:
         """Find the state that was asked about; give the revision that was read, too."""
         request = self._request
-        prefix = keys.region_prefix(self._board.tenant, self._board.id, request.key.region)
-        head = keys.head(prefix, request.key.path)
+        head = keys.head_of(self._board.tenant, self._board.id, request.key)
         cut = await self._store.read([head], STRONG, left_s(self._deadline))
         if self._may_read(head):
             if request.at is not None and request.at.epoch != self._store.epoch:
@@ -167,9 +165,8 @@ class _Walk:
     def _may_read(self, head: bytes) -> bool:
         _, _, key = keys.parse_head(head)
         if key.region not in self.opened:
-            try:
-                opened = self._access.open_under(self._board, self._principal, key.region, Verb.READ, noted=False)
-            except NotFound:
+            opened = self._access.readable(self._board, self._principal, key.region)
+            if opened is None:
                 return False
             self.opened[key.region] = opened
         return True
@@ -227,8 +224,7 @@ class _Walk:
         return near
 
     def _named(self, parent: Parent) -> StateName:
-        prefix = keys.region_prefix(self._board.tenant, self._board.id, parent.key.region)
-        name = keys.head(prefix, parent.key.path), parent.sequence
+        name = keys.head_of(self._board.tenant, self._board.id, parent.key), parent.sequence
         self._revisions[name] = parent.revision
         return name
 

@@ -105,8 +105,7 @@ class ReadScopes:
         """Raise `Contended` if one of the states was removed since it was read: it must not be given, and not be missed."""
         named = []
         for key, _, sequence, _ in (given.state for given in states):
-            head = keys.head(keys.region_prefix(board.tenant, board.id, key.region), key.path)
-            named.append(keys.history_record(head, sequence))
+            named.append(keys.history_record(keys.head_of(board.tenant, board.id, key), sequence))
         cut = await self._store.read(named, STRONG, left_s(deadline))
         if None in cut.records:
             raise Contended(1)

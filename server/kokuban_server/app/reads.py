@@ -314,11 +314,7 @@ class Reads:
     def _may_read(self, principal: Principal, region: OpenRegion, parent: Parent) -> bool:
         if parent.key.region == region.region:
             return True
-        try:
-            self._access.open_under(region.board, principal, parent.key.region, Verb.READ, noted=False)
-        except NotFound:
-            return False
-        return True
+        return self._access.readable(region.board, principal, parent.key.region) is not None
 
     async def _note(
         self,

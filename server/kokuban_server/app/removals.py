@@ -13,7 +13,7 @@ from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.app.removal_survey import survey
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Role, Verb
+from kokuban_server.core.access import Role
 from kokuban_server.core.audit import SOURCE_PURGE, SUBJECT_ERASE, AuditEntry
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.provenance import Bar, Selector
@@ -143,7 +143,7 @@ class Removals:
         for head, state, fate, is_present in _fates(seen):
             _, _, key = keys.parse_head(head)
             if key.region not in opened:
-                opened[key.region] = self._readable(principal, board, key.region)
+                opened[key.region] = self._access.readable(board, principal, key.region)
             if opened[key.region] is not None and len(findings) < limits.REMOVAL_FINDINGS_ENTRIES_MAX:
                 findings.append(Finding(key, state.revision, fate, is_present))
         await self._access.show(principal, [region for region in opened.values() if region is not None], deadline)
@@ -157,12 +157,6 @@ class Removals:
             sessions=len(seen.scopes),
             other_boards=sorted(name for name in seen.other_boards if principal.boards.includes(name)),
         )
-
-    def _readable(self, principal: Principal, board: Board, region: Region) -> OpenRegion | None:
-        try:
-            return self._access.open_under(board, principal, region, Verb.READ, noted=False)
-        except NotFound:
-            return None
 
     async def begin(
         self, principal: Principal, board_id: str, plan_id: str, deadline: float, *, is_erasure: bool

@@ -112,6 +112,11 @@ def head(region: bytes, path: str) -> bytes:
     return HEAD + region + path_key(path)
 
 
+def head_of(tenant: str, board_id: str, key: EntryKey) -> bytes:
+    """Give the key of the present state of an entry that is named on a board."""
+    return head(region_prefix(tenant, board_id, key.region), key.path)
+
+
 def heads(region: bytes, path: str = "") -> bytes:
     """Give the prefix of the heads at and below a path, or of a whole region."""
     return HEAD + region + (path_key(path) if path else b"")

@@ -87,8 +87,7 @@ def reach_of_parent(board: bytes, parent: Parent) -> Reach:
 
 
 def _head(board: bytes, key: EntryKey) -> bytes:
-    tenant, board_id = keys.parse_board(keys.BOARD + board)
-    return keys.head(keys.region_prefix(tenant, board_id, key.region), key.path)
+    return keys.head_of(*keys.parse_board(keys.BOARD + board), key)
 
 
 def _encode_selector(selector: Selector) -> pb.SelectorRecord:

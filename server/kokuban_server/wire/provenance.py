@@ -108,11 +108,6 @@ def removal_id(text: str, field: str) -> str:
     return text
 
 
-def reason(text: str) -> str:
-    """Give why something is removed."""
-    return words(text, "reason", limits.REASON_BYTES_MAX)
-
-
 def removal(known: KnownRemoval, epoch: str) -> pb.Removal:
     """Give a removal's message."""
     name, _, of = known

@@ -13,7 +13,7 @@ from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.screening import Verdict
 from kokuban_server.core.trust import UNDECLARED
 from kokuban_server.wire import decode, encode, provenance, quarantine
-from kokuban_server.wire.fields import page_size, page_token, parse_message
+from kokuban_server.wire.fields import page_size, page_token, parse_message, words
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 from kokuban_server.wire.values import parse_json
 
@@ -202,7 +202,7 @@ class TrustService:
             call.principal,
             board,
             selector,
-            provenance.reason(message.reason),
+            words(message.reason, "reason", limits.REASON_BYTES_MAX),
             call.deadline,
             allows_reingest=message.allows_reingest,
         )
