@@ -1017,6 +1017,54 @@ class Board(Removals):
             timeout_s=timeout_s,
         )
 
+    async def open_subtask(
+        self, task: str, subtask: str, goal: object, *, request_id: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Begin a subtask at a path of a task, such as `sub_02`. Steps whose paths lie below it are its own."""
+        opened = [task_wire.open_subtask(task, subtask, goal)]
+        await self._commit(opened, reason="", request_id=request_id, timeout_s=timeout_s)
+
+    async def complete_subtask(
+        self,
+        task: str,
+        subtask: str,
+        summary: object,
+        *,
+        results: Iterable[object] = (),
+        lessons: Iterable[object] = (),
+        notes_ttl_s: float | None = None,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """End a subtask with what came of it and what was learnt, all in one commit.
+
+        Its working notes, the entries below `notes` there, are kept for `notes_ttl_s` more, else for 7 days. Raises
+        SubtaskNotReady while a step of it is neither done nor dead, or a subtask of it is open. If it was opened for a step
+        that somebody works on, that is for them: `step.board.complete_subtask`.
+        """
+        changes = Changes()
+        for result in results:
+            changes.subtask_result(task, subtask, result)
+        for lesson in lessons:
+            changes.subtask_lesson(task, subtask, lesson)
+        changes.complete_subtask(task, subtask, summary, notes_ttl_s=notes_ttl_s)
+        mutations, _ = changes.close()
+        await self._commit(mutations, reason="", request_id=request_id, timeout_s=timeout_s)
+
+    async def revive_step(
+        self,
+        task: str,
+        step: str,
+        reason: str,
+        *,
+        attempts: int = 3,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Give a dead step further attempts: it goes on from its last checkpoint. Raises StepNotDead."""
+        revived = [task_wire.revive(task, step, reason, attempts)]
+        await self._commit(revived, reason="", request_id=request_id, timeout_s=timeout_s)
+
     async def _record(
         self, mutations: Sequence[_wire.Mutation], *, fences: Sequence[Hold] = (), released: Sequence[Fence] = ()
     ) -> None:

@@ -24,8 +24,9 @@ PUBLIC = {
     "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Reset", "ResumeState", "Review", "Revision",
     "RevisionMismatch", "SNAPSHOT", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
-    "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status", "StepStatus", "StoreFinding",
-    "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskEvent", "TaskOver",
+    "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status", "StepCounts", "StepNotDead", "StepStatus",
+    "StoreFinding", "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "Subtask", "SubtaskNotReady",
+    "SubtaskStatus", "TaintMode", "Task", "TaskEvent", "TaskOver",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
     "WaitEdge", "Watch", "Withheld", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip

@@ -61,6 +61,7 @@ DURATIONS = {
     "ttl",
     "heartbeat_age",
     "lock_delay",
+    "notes_ttl",
     "retry_delay",
     "wait",
     "waited",

@@ -18,6 +18,7 @@ FAILED, SKIPPED = task_pb2.EVENT_TYPE_ACTION_FAILED, task_pb2.EVENT_TYPE_ACTION_
 WANTED, UNWANTED = task_pb2.EVENT_TYPE_CONSTRAINT_SET, task_pb2.EVENT_TYPE_CONSTRAINT_WITHDRAWN
 ASKED, ANSWERED = task_pb2.EVENT_TYPE_INTERRUPT_OPENED, task_pb2.EVENT_TYPE_INTERRUPT_ANSWERED
 NOTE = task_pb2.EVENT_TYPE_NOTE
+RESULT, LESSON = task_pb2.EVENT_TYPE_SUBTASK_RESULT, task_pb2.EVENT_TYPE_SUBTASK_LESSON
 RETRY, ASK, SKIP = task_pb2.IN_DOUBT_POLICY_RETRY, task_pb2.IN_DOUBT_POLICY_ASK, task_pb2.IN_DOUBT_POLICY_SKIP
 
 
@@ -71,9 +72,11 @@ def happened(
     )
 
 
-def checkpoint(task: str, step: str, state: str, fingerprint: str = "") -> commit_pb2.Mutation:
+def checkpoint(task: str, step: str, state: str, fingerprint: str = "", subtask: str = "") -> commit_pb2.Mutation:
     return commit_pb2.Mutation(
-        save_checkpoint=task_pb2.SaveCheckpoint(task=task, step=step, state=text(state), config_fingerprint=fingerprint)
+        save_checkpoint=task_pb2.SaveCheckpoint(
+            task=task, step=step, state=text(state), config_fingerprint=fingerprint, subtask=subtask
+        )
     )
 
 
@@ -83,6 +86,30 @@ def complete(task: str, step: str, outcome: str = "DONE", **more: Any) -> commit
             task=task, step=step, outcome=task_pb2.StepOutcome.Value(f"STEP_OUTCOME_{outcome}"), **more
         )
     )
+
+
+def add_step(task: str, step: str | task_pb2.NewStep) -> commit_pb2.Mutation:
+    added = new_step(step) if isinstance(step, str) else step
+    return commit_pb2.Mutation(add_step=task_pb2.AddStep(task=task, step=added))
+
+
+def open_subtask(task: str, subtask: str, step: str = "", goal: str = "a part of it") -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(
+        open_subtask=task_pb2.OpenSubtask(task=task, subtask=subtask, step=step, goal=text(goal))
+    )
+
+
+def complete_subtask(
+    task: str, subtask: str, summary: str = "all of it", notes_s: float | None = None
+) -> commit_pb2.Mutation:
+    ended = task_pb2.CompleteSubtask(task=task, subtask=subtask, summary=text(summary))
+    if notes_s is not None:
+        ended.notes_ttl.CopyFrom(lasting(notes_s))
+    return commit_pb2.Mutation(complete_subtask=ended)
+
+
+def revive(task: str, step: str, attempts: int = 0, reason: str = "the page is back") -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(revive_step=task_pb2.ReviveStep(task=task, step=step, attempts=attempts, reason=reason))
 
 
 class Tasks:

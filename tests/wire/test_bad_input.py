@@ -170,6 +170,29 @@ def task_mutations() -> list[commit_pb2.Mutation]:
             )
         ),
         commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="t1", reason="why")),
+        commit_pb2.Mutation(
+            append_event=task_pb2.AppendEvent(
+                type=task_pb2.EVENT_TYPE_SUBTASK_LESSON, name="lesson", subtask="u1", **appended
+            )
+        ),
+        commit_pb2.Mutation(
+            save_checkpoint=task_pb2.SaveCheckpoint(
+                task="t1", subtask="u1", state=text, config_fingerprint="v1", provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            open_subtask=task_pb2.OpenSubtask(
+                task="t1", subtask="u1", step="s1", goal=text, provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            complete_subtask=task_pb2.CompleteSubtask(
+                task="t1", subtask="u1", summary=text, notes_ttl=lasting(60), provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            revive_step=task_pb2.ReviveStep(task="t1", step="s1", attempts=2, reason="the page is back")
+        ),
     ]
 
 

@@ -68,7 +68,7 @@ from tests.wire.calls import (
 )
 from tests.wire.conflict_calls import listed
 from tests.wire.conftest import DIGEST_KEY, Running
-from tests.wire.task_calls import checkpoint, complete
+from tests.wire.task_calls import LESSON, checkpoint, complete, complete_subtask, happened, open_subtask, revive
 from tests.wire.test_credentials import requests
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ KEEPS_NOTHING: Final = {
 """Why a method's texts need not be masked. They are tried all the same."""
 
 
-OF_TASKS: Final = {"create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task"}
+OF_TASKS: Final = {
+    *("create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task"),
+    *("open_subtask", "complete_subtask", "revive_step"),
+}
 _NO_ID: Final = "0" * 32
 KEY: Final = " (key)"
 PREFIXES: Final = {
@@ -344,6 +347,11 @@ def of_tasks() -> Iterator[commit_pb2.Mutation]:
     yield commit_pb2.Mutation(append_event=event)
     yield checkpoint("t1", "s", "x", "f1")
     yield complete("t1", "s", error="e")
+    yield happened("t1", LESSON, data="x", subtask="u")
+    yield checkpoint("t1", "", "x", subtask="u")
+    yield open_subtask("t1", "u", step="s")
+    yield complete_subtask("t1", "u")
+    yield revive("t1", "s")
     yield commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="t1", reason="because"))
 
 

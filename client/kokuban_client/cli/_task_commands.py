@@ -27,7 +27,7 @@ def list_tasks(connection: Connection) -> None:
 @click.argument("task_id", metavar="TASK")
 @connected
 def show(connection: Connection, *, task_id: str) -> None:
-    """Show how a task and its steps stand."""
+    """Show how a task, its steps and its subtasks stand."""
     from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
 
     with connection.client() as client:
@@ -72,6 +72,25 @@ def resume(connection: Connection, *, task_id: str, answers: tuple[str, ...], ex
         click.echo(printing.resumption_json(found, behind) if explain else printing.task_json(found))
     else:
         click.echo("\n".join(printing.resumption_lines(found, behind) if explain else printing.task_lines(found)))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("step")
+@click.option("--reason", required=True, metavar="TEXT", help="Why another attempt has a point.")
+@click.option(
+    "--attempts", type=click.IntRange(1, 100), default=3, show_default=True, help="How many further ones it is given."
+)
+@connected
+def revive(connection: Connection, *, task_id: str, step: str, reason: str, attempts: int) -> None:
+    """Give a dead step further attempts."""
+    from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        board.revive_step(task_id, step, reason, attempts=attempts)
+        found = board.task(task_id)
+    click.echo(printing.task_json(found) if connection.as_json else "\n".join(printing.task_lines(found)))
 
 
 def _answer(text: str) -> tuple[str, str]:

@@ -98,6 +98,7 @@ _PARTS = (
             keys.TASK_LOG,
             keys.TASK,
             keys.TASK_ACTION,
+            keys.TASK_NOTES,
         ),
     ),
     ("conflicts", (keys.CONFLICT, keys.CONFLICT_PLACE)),

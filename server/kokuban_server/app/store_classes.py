@@ -23,6 +23,7 @@ from kokuban_server.records.conflict_codec import decode_conflict
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session, encode_lock
 from kokuban_server.records.provenance_codec import decode_origins, decode_removal
 from kokuban_server.records.quarantine_codec import decode_quarantined
+from kokuban_server.records.task_codec import decode_notes
 from kokuban_server.records.trust_codec import decode_read_scope
 
 if TYPE_CHECKING:
@@ -480,6 +481,22 @@ def _named_by_conflict_place(record: Record) -> tuple[bytes, ...]:
     return (record.value,)
 
 
+# Tasks.
+
+
+def _by_task_notes(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    decode_notes(key, seen.record.value)
+    if seen.related[_named_by_task_notes(seen.record)[0]] is None:
+        return Verdict(FindingKind.ORPHANED, "there is no task whose notes it is about", deletes=(DeleteKey(key),))
+    return None
+
+
+def _named_by_task_notes(record: Record) -> tuple[bytes, ...]:
+    tenant, board_id, region, _ = keys.parse_task_notes(record.key)
+    return (keys.TASK + keys.region_prefix(tenant, board_id, region),)
+
+
 CLASSES: Final = (
     RecordClass("board", keys.BOARD, _by_board, _named_by_board, goes_with_board=False),
     RecordClass("purge", keys.PURGE, _by_purge, _named_by_purge, goes_with_board=False),
@@ -528,6 +545,7 @@ CLASSES: Final = (
     RecordClass("task log", keys.TASK_LOG, is_named=False),
     RecordClass("task", keys.TASK, is_named=False),
     RecordClass("task action", keys.TASK_ACTION, is_named=False),
+    RecordClass("task notes", keys.TASK_NOTES, _by_task_notes, _named_by_task_notes, is_named=False),
     RecordClass("conflict", keys.CONFLICT, _by_conflict, _named_by_conflict),
     RecordClass("conflict place", keys.CONFLICT_PLACE, _by_conflict_place, _named_by_conflict_place),
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),

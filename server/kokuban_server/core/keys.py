@@ -40,6 +40,7 @@ CONFLICT_PLACE: Final = b"y/i/"  # where the record of a conflict stands, by the
 TASK_LOG: Final = b"j/l/"  # the number of a task's last event
 TASK: Final = b"j/s/"  # how a task stands
 TASK_ACTION: Final = b"j/a/"  # that an action of a task was recorded
+TASK_NOTES: Final = b"j/n/"  # that the working notes of a subtask have to be given an expiry
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
 SESSION: Final = b"k/n/"  # a session, on its lease
@@ -371,6 +372,17 @@ def conflict_place(board_prefix_key: bytes, conflict_id: str) -> bytes:
 def task_action(region: bytes, step: str, action: str) -> bytes:
     """Give the key of what says that an action was recorded. `region` comes from `region_prefix`."""
     return TASK_ACTION + region + join(step.encode(), action.encode())
+
+
+def task_notes(region: bytes, path: str) -> bytes:
+    """Give the key of what says that the entries below a path of a task have to be given an expiry."""
+    return TASK_NOTES + region + join(path.encode())
+
+
+def parse_task_notes(key: bytes) -> tuple[str, str, Region, str]:
+    """Give tenant, board, region and path of such a key."""
+    tenant, board_id, region, path = (segment.decode() for segment in split(key[len(TASK_NOTES) :]))
+    return tenant, board_id, parse_region(region), path
 
 
 def tasks(tenant: str, board_id: str) -> bytes:

@@ -397,6 +397,8 @@ class ResumeState(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     INTERRUPTS_FIELD_NUMBER: _builtins.int
     CONFIG_CHANGED_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    SUBTASK_CHECKPOINT_FIELD_NUMBER: _builtins.int
     after_event: _builtins.int
     """after_event is the number after which events are to be taken into account: the checkpoint's, else that of the event that added
     the step.
@@ -425,6 +427,14 @@ class ResumeState(_message.Message):
     def interrupts(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Interrupt]:
         """interrupts are the task's and this step's."""
 
+    @_builtins.property
+    def subtask(self) -> _task_pb2.TaskEvent:
+        """subtask is the event with the goal of the nearest subtask that the step lies in. Absent if there is none, or if it was removed."""
+
+    @_builtins.property
+    def subtask_checkpoint(self) -> _task_pb2.TaskEvent:
+        """subtask_checkpoint is that subtask's last checkpoint. Absent if there is none, or if it was removed."""
+
     def __init__(
         self,
         *,
@@ -436,10 +446,12 @@ class ResumeState(_message.Message):
         constraints: _abc.Iterable[_task_pb2.Constraint] | None = ...,
         interrupts: _abc.Iterable[_task_pb2.Interrupt] | None = ...,
         config_changed: _builtins.bool = ...,
+        subtask: _task_pb2.TaskEvent | None = ...,
+        subtask_checkpoint: _task_pb2.TaskEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "input", b"input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "input", b"input", "subtask", b"subtask", "subtask_checkpoint", b"subtask_checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event", b"after_event", "checkpoint", b"checkpoint", "config_changed", b"config_changed", "constraints", b"constraints", "events", b"events", "input", b"input", "interrupts", b"interrupts", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event", b"after_event", "checkpoint", b"checkpoint", "config_changed", b"config_changed", "constraints", b"constraints", "events", b"events", "input", b"input", "interrupts", b"interrupts", "more", b"more", "subtask", b"subtask", "subtask_checkpoint", b"subtask_checkpoint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
