@@ -278,6 +278,16 @@ def _locking(now_ms: int, lease: int) -> list[Plant]:
             is_undone_by_servers=True,
         ),
         Plant(
+            "task wait of no session",
+            (at(keys.TASK_WAIT, "task-wait-a", encode_lock(lock("h", "no-session")), lease),),
+            (Planted("task wait", FindingKind.ORPHANED),),
+        ),
+        Plant(
+            "task wait for ever",
+            (at(keys.TASK_WAIT, "task-wait-b", encode_lock(lock("i"))),),
+            (Planted("task wait", FindingKind.UNLEASED),),
+        ),
+        Plant(
             "generations of no board",
             (
                 Put(keys.LOCK_GENERATION + gone + b"shared:x/", encode_generation("lock")),

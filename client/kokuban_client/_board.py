@@ -17,6 +17,7 @@ from kokuban_client._locks import ClaimHold, RequestedHold
 from kokuban_client._removals import Removals
 from kokuban_client._retry import CONFLICTS, Deadline
 from kokuban_client._sessions import TTL_S_DEFAULT, Session, Sessions
+from kokuban_client._task_waits import TaskWait
 from kokuban_client._tasks import StepHold
 from kokuban_client._transaction import Changes
 from kokuban_client._watch import Watch
@@ -79,6 +80,7 @@ from kokuban_client.types import (
     Status,
     Task,
     TaskEvent,
+    TaskPart,
     Trust,
     Verb,
     WatchStart,
@@ -988,6 +990,26 @@ class Board(Removals):
             lock_delay_s=lock_delay_s,
         )
         return ClaimedStep(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
+
+    async def wait_for_task(
+        self,
+        task: str,
+        part: str = "",
+        *,
+        wait_s: float = 3_600.0,
+        session: Session | None = None,
+        on_change: Callable[[TaskPart], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> TaskPart:
+        """Wait until a step or subtask of a task, or the task itself, is over, for up to an hour; say how it stands then.
+
+        Meanwhile the session is known to wait: Deadlock if those on whose steps that depends wait for what it holds, whatever
+        for. LockWaitExpired when the time is over. `on_change` hears how it stands until then.
+        """
+        calls = self._calls
+        reach_s = calls.timeout_s if timeout_s is None else timeout_s
+        wait = TaskWait(calls, self._board, task, part, wait_s=wait_s, timeout_s=reach_s, on_change=on_change)
+        return await wait.until_over(session or await self._sessions.default(self._board))
 
     async def resume_task(
         self,

@@ -1657,6 +1657,21 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPart:
+    """How what was waited for stands: a step, a subtask, or a task."""
+
+    over: bool
+    """Nothing more will happen in it, unless somebody revives a dead step."""
+    task_status: TaskStatus
+    step_status: StepStatus | None
+    """Of a step."""
+    subtask_status: SubtaskStatus | None
+    """Of a subtask."""
+    ended_event: int
+    """Of the end of a step or subtask; else 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskEvent:
     """Something that happened in a task."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import kokuban_client
 from kokuban_client import (
     EventType,
     NewStep,
@@ -17,6 +18,7 @@ from kokuban_client import (
     StepStatus,
     SubtaskNotReady,
     SubtaskStatus,
+    TaskPart,
     TaskStatus,
     errors,
     sync,
@@ -24,6 +26,8 @@ from kokuban_client import (
 from kokuban_client.cli import main
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from kokuban_client import Board
     from kokuban_client.testing import ServerProcess
 
@@ -31,6 +35,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def task(request: pytest.FixtureRequest) -> str:
     return str(request.node.name).replace("_", "-")
+
+
+@pytest.fixture
+async def onlooker(server: ServerProcess) -> AsyncIterator[Board]:
+    """The board as another agent sees it, with a session of its own."""
+    async with kokuban_client.connect(server.address, agent="onlooker") as client:
+        yield client.board("main")
 
 
 async def test_a_subtask_is_the_business_of_the_step_that_opened_it(board: Board, task: str) -> None:
@@ -138,3 +149,55 @@ async def test_the_tree_of_a_task_on_the_command_line(
     ]
     with pytest.raises(NotOpen):
         await board.complete_subtask(task, "none", "x")
+
+
+async def test_a_wait_ends_with_what_it_is_for(board: Board, task: str, onlooker: Board) -> None:
+    await board.create_task(task, "g", ["a"])
+    heard: list[TaskPart] = []
+    waiting = asyncio.ensure_future(onlooker.wait_for_task(task, "a", on_change=heard.append))
+    async with board.claim_step(task) as step:
+        async with asyncio.timeout(30):
+            while not any(part.step_status is StepStatus.RUNNING for part in heard):  # noqa: ASYNC110 - of another connection
+                await asyncio.sleep(0.01)
+        await step.complete()
+    part = await waiting
+    assert (part.over, part.step_status, part.ended_event) == (True, StepStatus.DONE, 4)
+    assert (await onlooker.wait_for_task(task)).task_status is TaskStatus.COMPLETED
+    with pytest.raises(errors.NotFound):
+        await board.wait_for_task(task, "none")
+    with pytest.raises(ValueError, match="wait_s"):
+        await board.wait_for_task(task, wait_s=0.5)
+
+
+async def test_a_wait_that_is_cancelled_is_withdrawn_and_a_circle_is_told(
+    board: Board, task: str, onlooker: Board
+) -> None:
+    other = f"{task}-2"
+    for name in (task, other):
+        await board.create_task(name, "g", ["a"])
+    async with board.claim_step(task), onlooker.claim_step(other):
+        begun = asyncio.Event()
+        older = asyncio.ensure_future(board.wait_for_task(other, on_change=lambda _: begun.set()))
+        await begun.wait()
+        with pytest.raises(errors.Deadlock) as refused:
+            await onlooker.wait_for_task(task, "a", wait_s=30)
+        assert {edge.agent for edge in refused.value.cycle} >= {"onlooker"}
+        older.cancel()
+        with pytest.raises(errors.LockWaitExpired):
+            await onlooker.wait_for_task(task, "a", wait_s=1)
+
+
+async def test_waiting_on_the_command_line(
+    server: ServerProcess, board: Board, task: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
+    monkeypatch.setenv("KOKUBAN_AGENT", "onlooker")
+    await board.create_task(task, "g", ["a"])
+    async with board.claim_step(task) as step:
+        waiting = asyncio.create_task(asyncio.to_thread(main, ["task", "wait", task, "a"]))
+        await step.complete()
+    assert await waiting == 0
+    assert capfd.readouterr().out == "done  event 4\n"
+    assert await asyncio.to_thread(main, ["task", "wait", task, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["task_status"] == "completed"
+    assert await asyncio.to_thread(main, ["task", "wait", task, "none"]) == 4

@@ -55,7 +55,7 @@ VERBS_OF_THE_BOARD = (
     "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
-VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "Resume", "Cancel")
+VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "WaitFor", "Resume", "Cancel")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -121,6 +121,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "TaskService.ListTasks",
         "TaskService.ListEvents",
         "TaskService.ClaimNextStep",
+        "TaskService.WaitForTask",
         "TaskService.ResumeTask",
         "TaskService.CancelTask",
         "ConflictService.ListConflicts",

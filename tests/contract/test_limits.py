@@ -182,6 +182,8 @@ TOLD = [
     ("TASK_INTERRUPTS_ENTRIES_MAX", 1, "Task.interrupts", "at most {}, and the last {} that were answered"),
     ("TASK_INTERRUPTS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} open interrupts"),
     ("TASK_SUBTASKS_ENTRIES_MAX", 1, "Task.subtasks", "at most {}"),
+    ("TASK_WAIT_MS_MIN", 1_000, "WaitForTaskRequest.wait", "{} second to"),
+    ("LOCK_WAIT_MS_MAX", 3_600_000, "WaitForTaskRequest.wait", "to {} hour"),
     ("TASK_SUBTASKS_ENTRIES_MAX", 1, "OpenSubtask.subtask", "at most {}"),
     ("TASK_SUBTASKS_ENTRIES_MAX", 1, "ErrorReason.ERROR_REASON_TASK_FULL", "{} subtasks"),
     ("TASK_NAME_BYTES_MAX", 1, "OpenSubtask.subtask", "up to {} bytes"),

@@ -427,6 +427,12 @@ def _claim_step(draw: random.Random, _caller: Principal, at: Target) -> Message:
     )
 
 
+def _wait_for_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.WaitForTaskRequest(
+        board=at.board, session_id=at.own_session, request_id=at.new_id, task=_task(draw, at), wait=lasting(1)
+    )
+
+
 def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.ResumeTaskRequest(
         board=at.board,
@@ -508,6 +514,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TaskService.ListTasks": (Row("board", _tasks),),
     "TaskService.ListEvents": (Row("board", _events),),
     "TaskService.ClaimNextStep": (Row("board", _claim_step),),
+    "TaskService.WaitForTask": (Row("board", _wait_for_task),),
     "TaskService.ResumeTask": (Row("board", _answer),),
     "TaskService.CancelTask": (Row("board", _cancel),),
     "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from kokuban.v1 import commit_pb2, entry_pb2, task_pb2, task_service_pb2, task_service_pb2_grpc, trust_pb2
 from tests.wire.calls import lasting, new_id
 
@@ -112,6 +114,36 @@ def revive(task: str, step: str, attempts: int = 0, reason: str = "the page is b
     return commit_pb2.Mutation(revive_step=task_pb2.ReviveStep(task=task, step=step, attempts=attempts, reason=reason))
 
 
+class TaskWait:
+    """A wait for a part of a task, on its stream."""
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - no type of the stubs fits
+        self.call = call
+
+    async def next(self) -> task_service_pb2.WaitForTaskResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise StopAsyncIteration
+        assert isinstance(response, task_service_pb2.WaitForTaskResponse)
+        return response
+
+    async def over(self) -> task_service_pb2.WaitForTaskResponse:
+        """Read until it is over, which must be the end of the stream."""
+        while True:
+            response = await self.next()
+            if response.over:
+                assert await self.call.read() is grpc.aio.EOF
+                return response
+
+    async def ended(self) -> None:
+        """Read until the refusal, and raise it."""
+        while True:
+            assert not (await self.next()).over
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
+
 class Tasks:
     """One agent's calls of tasks, with its session if it has one."""
 
@@ -177,6 +209,23 @@ class Tasks:
             request, metadata=self.agent.metadata
         )
         return answer
+
+    def wait_for(self, task: str, part: str = "", wait_s: float = 60, **more: Any) -> TaskWait:  # noqa: ANN401 - as above
+        """Ask to wait, and give the stream."""
+        request = task_service_pb2.WaitForTaskRequest(
+            board="main",
+            task=task,
+            part=part,
+            wait=lasting(wait_s),
+            **{"session_id": self.session, "request_id": new_id(), **more},
+        )
+        return TaskWait(self.stub.WaitForTask(request, metadata=self.agent.metadata))
+
+    async def waits_for(self, task: str, part: str = "", **more: Any) -> TaskWait:  # noqa: ANN401 - as above
+        """Wait; comes back when it is known that somebody does."""
+        waiting = self.wait_for(task, part, **more)
+        assert not (await waiting.next()).over
+        return waiting
 
     async def resume(self, task: str, **answers: str) -> task_pb2.Task:
         request = task_service_pb2.ResumeTaskRequest(

@@ -314,6 +314,14 @@ FULL: dict[str, Callable[[], Message]] = {
         lock_delay=lasting(1),
         config_fingerprint="v1",
     ),
+    TASKS + "WaitForTask": lambda: task_service_pb2.WaitForTaskRequest(
+        board="main",
+        session_id=NAME,
+        request_id=new_id(),
+        task="t1",
+        part="s1",
+        wait=lasting(5),
+    ),
     TASKS + "ResumeTask": lambda: task_service_pb2.ResumeTaskRequest(
         board="main",
         request_id=new_id(),
@@ -500,7 +508,7 @@ async def _call_once(agent: Agent, method: str, raw: bytes, metadata: Any) -> Re
         code = next(code for code in grpc.StatusCode if code.value[0] == told.code)
         field = told.metadata.get("field")
         return Refused(code, reason, dict(told.metadata), told.message, [field] if field else [], None)
-    if method.endswith(("/KeepAlive", "/Watch", "/WatchConflicts", "/AcquireLock")):
+    if method.endswith(("/KeepAlive", "/Watch", "/WatchConflicts", "/AcquireLock", "/WaitForTask")):
         many = method.endswith("/KeepAlive")
         listening: Any = (channel.stream_stream if many else channel.unary_stream)(method)(
             once() if many else raw, metadata=metadata

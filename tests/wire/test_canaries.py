@@ -121,6 +121,7 @@ KEEPS_NOTHING: Final = {
         ),
         "it takes ids and tokens alone, which are given by the server and have one form",
     ),
+    "TaskService.WaitForTask": "it names what is there, which was looked at when it was made",
     **dict.fromkeys(("TrustService.ScreenText", "TrustService.RedactText"), "it judges a text, and keeps nothing"),
 }
 """Why a method's texts need not be masked. They are tried all the same."""

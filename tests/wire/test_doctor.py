@@ -152,6 +152,7 @@ LEFT_BY_OTHERS = {
     "task",
     "task action",
     "task notes",
+    "task wait",
 }
 """Of these classes there is nothing in a board's every-day life, or only what the making of a server leaves."""
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TaskServiceStub = task_service_pb2_grpc.TaskServiceStub
 ClaimNextStepRequest: TypeAlias = task_service_pb2.ClaimNextStepRequest
 ClaimNextStepResponse: TypeAlias = task_service_pb2.ClaimNextStepResponse
+WaitForTaskRequest: TypeAlias = task_service_pb2.WaitForTaskRequest
+WaitForTaskResponse: TypeAlias = task_service_pb2.WaitForTaskResponse
 
 _Enum = TypeVar("_Enum", bound="enum.StrEnum")
 
@@ -134,6 +136,31 @@ def cancel_request(board: str, identity: str, task: str, reason: str) -> task_se
     """Give a request to end a task."""
     ended = task_pb2.CancelTask(task=task, reason=reason)
     return task_service_pb2.CancelTaskRequest(board=board, request_id=identity, task=ended)
+
+
+def wait_request(named: tuple[str, str, str], session: str, identity: str, wait_s: float) -> WaitForTaskRequest:
+    """Give a request to wait for a part of a task: board, task and part are named."""
+    board, task, part = named
+    return WaitForTaskRequest(
+        board=board,
+        session_id=session,
+        request_id=identity,
+        task=task,
+        part=part,
+        wait=duration(round(wait_s, 3), "wait_s"),
+    )
+
+
+def task_part(message: WaitForTaskResponse) -> types.TaskPart:
+    """Give how a part of a task stands."""
+    step, subtask = message.step_status, message.subtask_status
+    return types.TaskPart(
+        over=message.over,
+        task_status=_word(types.TaskStatus, _STATUSES, "TASK_STATUS_", message.task_status),
+        step_status=_word(types.StepStatus, _STEP_STATUSES, "STEP_STATUS_", step) if step else None,
+        subtask_status=_word(types.SubtaskStatus, _SUBTASK_STATUSES, "SUBTASK_STATUS_", subtask) if subtask else None,
+        ended_event=message.ended_event,
+    )
 
 
 def event(

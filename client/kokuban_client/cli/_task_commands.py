@@ -76,6 +76,22 @@ def resume(connection: Connection, *, task_id: str, answers: tuple[str, ...], ex
 
 @task.command()
 @click.argument("task_id", metavar="TASK")
+@click.argument("part", default="")
+@click.option(
+    "--for", "wait_s", type=click.FloatRange(1, 3_600), default=3_600.0, metavar="SECONDS", help="How long at most."
+)
+@connected
+def wait(connection: Connection, *, task_id: str, part: str, wait_s: float) -> None:
+    """Wait until a task is over, or PART of it: a step or a subtask."""
+    from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        found = client.board(connection.board_id).wait_for_task(task_id, part, wait_s=wait_s)
+    click.echo(printing.part_json(found) if connection.as_json else printing.part_line(found))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
 @click.argument("step")
 @click.option("--reason", required=True, metavar="TEXT", help="Why another attempt has a point.")
 @click.option(

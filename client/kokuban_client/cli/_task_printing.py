@@ -10,7 +10,7 @@ from kokuban_client.types import EventType, External, Json, StepStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kokuban_client.types import StepCounts, Subtask, Task, TaskEvent, TaskStep
+    from kokuban_client.types import StepCounts, Subtask, Task, TaskEvent, TaskPart, TaskStep
 
 _ENDED = frozenset({EventType.ACTION_DONE, EventType.ACTION_SKIPPED})
 
@@ -145,6 +145,25 @@ def _task(task: Task) -> dict[str, Any]:
             for one in task.interrupts
         ],
     }
+
+
+def part_line(part: TaskPart) -> str:
+    """Say how what was waited for stands."""
+    status = part.step_status or part.subtask_status or part.task_status
+    return f"{status.value}  event {part.ended_event}" if part.ended_event else status.value
+
+
+def part_json(part: TaskPart) -> str:
+    """Give the same as one line of JSON."""
+    return dump(
+        {
+            "over": part.over,
+            "task_status": part.task_status.value,
+            "step_status": None if part.step_status is None else part.step_status.value,
+            "subtask_status": None if part.subtask_status is None else part.subtask_status.value,
+            "ended_event": part.ended_event,
+        }
+    )
 
 
 def _counts(of: StepCounts) -> dict[str, int]:

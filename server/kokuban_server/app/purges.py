@@ -99,6 +99,7 @@ _PARTS = (
             keys.TASK,
             keys.TASK_ACTION,
             keys.TASK_NOTES,
+            keys.TASK_WAIT,
         ),
     ),
     ("conflicts", (keys.CONFLICT, keys.CONFLICT_PLACE)),

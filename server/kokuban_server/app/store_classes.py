@@ -359,6 +359,12 @@ def _by_wait(seen: Seen) -> Verdict | None:
     return None
 
 
+def _by_task_wait(seen: Seen) -> Verdict | None:
+    """Judge a wait for a part of a task: the server where it waits, on whose lease it hangs, is about to see what is wrong."""
+    verdict = _by_wait(seen)
+    return None if verdict is None else verdict._replace(may_be_in_work=True)
+
+
 def _named_by_wait(record: Record) -> tuple[bytes, ...]:
     return (_key_beside(keys.SESSION, record.key, decode_lock(record.key, record.value).session_id),)
 
@@ -526,6 +532,7 @@ CLASSES: Final = (
     RecordClass("lock", keys.LOCK, _by_lock, _named_by_lock, on_lease=True),
     RecordClass("lock marker", keys.MARKER, _by_marker, _named_by_marker),
     RecordClass("wait", keys.WAIT, _by_wait, _named_by_wait, on_lease=True),
+    RecordClass("task wait", keys.TASK_WAIT, _by_task_wait, _named_by_wait, on_lease=True),
     RecordClass("lock generation", keys.LOCK_GENERATION, _by_generation, is_named=False),
     RecordClass("queue generation", keys.QUEUE_GENERATION, _by_generation, is_named=False),
     RecordClass("read scope", keys.SCOPE, _by_scope),

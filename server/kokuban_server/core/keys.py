@@ -47,6 +47,7 @@ SESSION: Final = b"k/n/"  # a session, on its lease
 LOCK: Final = b"k/l/"  # a lock, on its session's lease: what fences are compared with
 MARKER: Final = b"k/m/"  # that a lock was granted and not released
 WAIT: Final = b"k/a/"  # a request that waits, on its session's lease
+TASK_WAIT: Final = b"k/t/"  # that somebody waits for a part of a task, on the lease of the server where they do
 LOCK_GENERATION: Final = b"k/g/"  # moved by every grant and downgrade in a region
 QUEUE_GENERATION: Final = b"k/q/"  # moved by every wait that begins in a region
 SERVER: Final = b"k/r/"  # that a server lives, on a lease of its own

@@ -159,6 +159,7 @@ TASK_STEPS_AT_ONCE_ENTRIES_MAX: Final = 30
 TASK_CONSTRAINTS_ENTRIES_MAX: Final = 64
 TASK_INTERRUPTS_ENTRIES_MAX: Final = 64
 """Those that are open; and those that were answered and are still told."""
+TASK_WAIT_MS_MIN: Final = 1_000
 TASK_SUBTASKS_ENTRIES_MAX: Final = 64
 SUBTASK_FINDINGS_ENTRIES_MAX: Final = 16
 """Results of one subtask; and its lessons."""

@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kokuban.v1 import commit_pb2, task_pb2
+from kokuban_server.app.lock_asked import LockRequest
 from kokuban_server.app.task_claims import ClaimRequest
 from kokuban_server.core import limits
 from kokuban_server.core.commit import RecordEvent
 from kokuban_server.core.entry import Form, Value
+from kokuban_server.core.locks import LockTarget, Mode
 from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.tasks import (
@@ -409,6 +411,19 @@ def claim_next_step(
         delay_ms,
         fingerprint,
         traceparent,
+    )
+
+
+def wait_for_task(message: service_pb.WaitForTaskRequest, traceparent: str) -> LockRequest:
+    """Give the wait that is asked for, as if it were for a lock on its part of the task's region."""
+    board = parse_board(message.board)
+    session_id = lock_name(message.session_id, "session_id")
+    id_time_ms = request_id(message.request_id)
+    target = LockTarget(task_region(message.task), _step(message.part, "part") if message.part else "", subtree=True)
+    wait_ms = duration_ms(message.wait, "wait", limits.TASK_WAIT_MS_MIN, limits.LOCK_WAIT_MS_MAX)
+    digest, mode = b"", Mode.EXCLUSIVE  # of a request that is not repeated, and holds nobody up
+    return LockRequest(
+        board, session_id, message.request_id, id_time_ms, digest, (target,), mode, "", wait_ms, 0, 0, traceparent
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.reads import Found, Listing
     from kokuban_server.app.task_claims import Claimed
     from kokuban_server.app.task_reading import Standing
-    from kokuban_server.core.task_progress import Progress
+    from kokuban_server.core.task_progress import PartStanding, Progress
     from kokuban_server.core.tasks import Interrupt, TaskState, TaskStep
 
 # The numbers of choices are the same on the wire and in the core.
@@ -152,6 +152,21 @@ def events(page: Listing, epoch: str) -> service_pb.ListEventsResponse:
         events=[event(found, epoch) for found in page.found],
         next_page_token=page.next_page_token,
         token=encode_token(epoch, page.revision),
+    )
+
+
+def standing(of: PartStanding, revision: int, epoch: str) -> service_pb.WaitForTaskResponse:
+    """Give how what somebody waits for stands."""
+    subtask = task_pb2.SUBTASK_STATUS_UNSPECIFIED
+    if of.is_completed is not None:
+        subtask = task_pb2.SUBTASK_STATUS_COMPLETED if of.is_completed else task_pb2.SUBTASK_STATUS_OPEN
+    return service_pb.WaitForTaskResponse(
+        over=of.is_over,
+        task_status=of.task.value,  # type: ignore[arg-type]
+        step_status=of.step.value if of.step is not None else None,  # type: ignore[arg-type]
+        subtask_status=subtask,
+        ended_event=of.ended,
+        token=encode_token(epoch, revision),
     )
 
 
