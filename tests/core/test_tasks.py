@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kokuban_server.core import limits
@@ -41,6 +41,9 @@ from kokuban_server.core.tasks import (
     is_reserved,
 )
 from kokuban_server.records.task_codec import decode_task, encode_event, encode_task, read_event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NAMES = ["a", "b", "s/c", "s/t/d"]
 SUBTASKS = ["s", "s/t", "u"]
@@ -115,6 +118,37 @@ def claims() -> st.SearchStrategy[Claim]:
     )
 
 
+class Attempt(NamedTuple):
+    """Somebody is given a step, if there is one, and ends it."""
+
+    end: EventType
+
+
+def attempts() -> st.SearchStrategy[Attempt]:
+    ends = [EventType.STEP_COMPLETED] * 3 + [EventType.STEP_DEAD] * 2 + [EventType.STEP_FAILED]
+    return st.builds(Attempt, st.sampled_from(ends))
+
+
+BEGUN: list[TaskEvent | Claim | Attempt] = [
+    TaskEvent(EventType.STEP_ADDED, "s/c", terms=StepTerms(attempts_max=2)),
+    TaskEvent(EventType.SUBTASK_OPENED, "", "s"),
+    TaskEvent(EventType.STEP_ADDED, "a", terms=StepTerms(("s/c",))),
+    TaskEvent(EventType.SUBTASK_OPENED, "", "s/t"),
+    TaskEvent(EventType.STEP_ADDED, "s/t/d", terms=StepTerms()),
+    Claim(frozenset(), frozenset()),
+]
+"""How a run may begin, so that more of what is wished is possible."""
+
+
+ENDS_OF_ACTIONS = {EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
+OF_WORKERS = ENDS_OF_ACTIONS | {
+    EventType.CHECKPOINT_SAVED,
+    EventType.ACTION_STARTED,
+    EventType.STEP_FAILED,
+    EventType.STEP_YIELDED,
+}
+
+
 class Run:
     """A task as a server keeps it, with what it would have refused left out."""
 
@@ -128,11 +162,16 @@ class Run:
         recorded = getattr(self, "recorded", {})
         return Ground("t", frozenset(filter(None, held)), recorded, 1_000 + len(getattr(self, "events", ())) * 40)
 
-    def ask(self, wish: TaskEvent | Claim) -> None:
+    def ask(self, wish: TaskEvent | Claim | Attempt) -> None:
         number = len(self.events) + 1
+        if isinstance(wish, Attempt):
+            self.ask(Claim(frozenset({"web", "gpu"}), frozenset()))
+            if self.events[-1].type is EventType.STEP_CLAIMED:
+                self.ask(TaskEvent(wish.end, self.events[-1].step))
+            return
         if isinstance(wish, TaskEvent):
             try:
-                event = judged(self.state, wish, number, "f", self.ground())
+                event = judged(self.state, self.meant(wish), number, "f", self.ground())
             except Refusal:
                 return
             self.add(event)
@@ -161,19 +200,63 @@ class Run:
         for event in picked.events:
             self.add(event)
 
+    def finish(self) -> None:
+        """Do what is left, as far as that goes."""
+        for name in self.state.interrupts:
+            self.ask(TaskEvent(EventType.INTERRUPT_ANSWERED, "", name))
+        for _ in self.state.steps:
+            self.ask(Attempt(EventType.STEP_COMPLETED))
+        for name in sorted(self.state.subtasks, reverse=True):
+            self.ask(TaskEvent(EventType.SUBTASK_COMPLETED, "", name, notes_expire_ms=5))
+
+    def meant(self, wish: TaskEvent) -> TaskEvent:
+        """Mean something that is there, if it is, with what is said of such alone: else hardly anything would be possible."""
+        status = StepStatus.DEAD if wish.type is EventType.STEP_REVIVED else StepStatus.RUNNING
+        fit = [name for name, step in self.state.steps.items() if step.status is status]
+        if fit and wish.type in OF_WORKERS | {EventType.STEP_REVIVED}:
+            wish = wish._replace(step=fit[0])
+        known: Mapping[str, object] = self.state.constraints if wish.type is EventType.CONSTRAINT_WITHDRAWN else {}
+        if wish.step in fit and wish.type in ENDS_OF_ACTIONS:
+            known = self.state.steps[wish.step].actions
+        return wish._replace(subject=next(iter(known))) if known else wish
+
     def add(self, event: TaskEvent) -> None:
         self.events.append(event)
         self.state = after(self.state, event)
 
 
 def runs() -> st.SearchStrategy[Run]:
-    def run(wishes: list[TaskEvent | Claim]) -> Run:
+    def run(begun: int, wishes: list[TaskEvent | Claim | Attempt], *, is_finished: bool) -> Run:
         made = Run()
-        for wish in wishes:
+        for wish in [*BEGUN[:begun], *wishes]:
             made.ask(wish)
+        if is_finished:
+            made.finish()
         return made
 
-    return st.lists(asked() | claims(), max_size=60).map(run)
+    wishes = st.one_of(asked(), asked(), claims(), attempts(), attempts())
+    begun = st.sampled_from([0, len(BEGUN), len(BEGUN)])
+    return st.builds(run, begun, st.lists(wishes, min_size=10, max_size=60), is_finished=st.booleans())
+
+
+def test_the_runs_of_these_tests_come_to_ends_of_all_kinds() -> None:
+    """Else what is said of all runs would be said of hardly any."""
+    met: set[EventType] = set()
+    statuses: set[TaskStatus] = set()
+
+    @settings(max_examples=120, database=None, derandomize=True)
+    @given(runs())
+    def look(run: Run) -> None:
+        met.update(event.type for event in run.events)
+        statuses.add(run.state.status)
+
+    look()
+    assert met >= {
+        *(EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_DEAD, EventType.STEP_REVIVED),
+        *(EventType.SUBTASK_RESULT, EventType.SUBTASK_LESSON, EventType.SUBTASK_CHECKPOINT_SAVED),
+        *(EventType.SUBTASK_OPENED, EventType.SUBTASK_COMPLETED, EventType.ACTION_STARTED),
+    }
+    assert statuses == set(TaskStatus)
 
 
 @given(runs())

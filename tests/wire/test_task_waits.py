@@ -151,7 +151,7 @@ async def test_LE_05_a_step_whose_lease_lives_never_goes_back_and_a_pending_clai
     """However much time passes, and whoever waits; and who waited and is gone keeps nobody from the step."""
     holder, other = await workers(running)
     await holder.create("t1", "a")
-    claimed = await holder.claim("t1", hold_max=None)
+    claimed = await holder.claim("t1")
     pulse = Pulse(holder.agent, holder.session)
     queued = await member(other).queued(tree("a", "task:t1"))
     for _ in range(60):

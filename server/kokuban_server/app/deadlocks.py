@@ -86,12 +86,13 @@ class WaitGraph:
         return find_cycle(nodes[name], older_that_block, lambda node: node[1].record.session_id, blocked_by)
 
     def links(self, circle: Sequence[tuple[str, KnownLock]]) -> Iterator[tuple[bytes, str]]:
-        """Give what a circle rests on: its waits, and for each what it waits for of the next one's session."""
+        """Give what a circle rests on: its waits, and for each something that it waits for of the next one's session."""
         for node, (_, following) in zip(circle, [*circle[1:], circle[0]], strict=True):
             yield keys.TASK_WAIT if node[0] in self._board.task_waits else keys.WAIT, node[0]
             for kind, name, session_id in self._held_up_by(*node):
                 if session_id == following.record.session_id:
                     yield kind, name
+                    break
 
     def tasks(self, circle: Sequence[tuple[str, KnownLock]]) -> list[Region]:
         """Give the regions of the tasks that are waited for in a circle."""

@@ -52,6 +52,8 @@ _CALL_S = 10.0
 _CHECK_S = 0.5
 """How often a wait looks whether it closes a circle, and whether its session lives."""
 
+_NOT_PRESENT = "it is not said at the moment that this server lives"
+
 
 class _Waiting(NamedTuple):
     """A wait in hand."""
@@ -185,13 +187,17 @@ class TaskWaits:
                 raise TooManyLocks("waits", limits.WAITS_ENTRIES_MAX)
             await self._presence.begin(left_s(deadline))
             lease = self._presence.lease
-            if lease is None:  # it has just lapsed
-                continue
+            if lease is None:
+                raise StoreUnavailable(_NOT_PRESENT)
             raw = encode_lock(self._record(waiting, session.record.lease))
             guards = (CreatedAt(waiting.session, session.revision), Absent(waiting.key))
-            with contextlib.suppress(CommitRefused, LeaseLost):  # looked at anew
+            try:
                 await self._store.apply(ChangeSet(guards, (Put(waiting.key, raw, lease),)), deadline)
-                return
+            except CommitRefused:  # looked at anew
+                continue
+            except LeaseLost:
+                raise StoreUnavailable(_NOT_PRESENT) from None
+            return
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 
     def _record(self, waiting: _Waiting, lease: int) -> LockRecord:

@@ -820,7 +820,9 @@ class ReviveStep(_message.Message):
     step: _builtins.str
     """step is the step. Required."""
     attempts: _builtins.int
-    """attempts is how many further ones it is given, 1 to 100. 0 means 3."""
+    """attempts is how many further ones it is given, 1 to 100. 0 means 3. `attempts_max` of its terms is then these and those that were
+    used, and may be more than 100.
+    """
     reason: _builtins.str
     """reason says why. 1 to 1024 bytes. Required."""
     def __init__(
