@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kokuban.v1 import task_pb2
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
     from kokuban_client import ClaimedStep
 
 
+KINDS = (
+    *("claimed", "effect"),
+    *(f"{when} {what}" for what in ("action_started", "action_done") for when in ("before", "after")),
+    *(f"{when} {what}" for what in ("save_checkpoint", "complete_step") for when in ("before", "after")),
+)
+"""The boundaries that every step passes that acts and is completed."""
+
+
 class Strike(NamedTuple):
     """Which process is ended with SIGKILL, and when."""
 
-    at: int = 0
-    """The boundary's number, from 1; 0 for none."""
+    what: str = ""
+    """The boundary; nothing for none."""
+    turn: int = 1
+    """When it is passed for the so manyth time."""
     late_s: float = 0.0
     """How long after it, so that the next write is struck in its middle."""
     pid: int = 0
@@ -34,21 +45,22 @@ class Boundaries:
     """Counts the moments before and after each write and each effect, and ends a process at one of them."""
 
     def __init__(self, strike: Strike) -> None:
-        self.count = 0
+        self.passes: Counter[str] = Counter()
         self._strike = strike
 
     def passed(self, what: str) -> None:
         """Say that one of these moments has come. Called in the thread of the loop."""
-        self.count += 1
-        if self.count != self._strike.at:
+        self.passes[what] += 1
+        strike = self._strike
+        if (what, self.passes[what]) != (strike.what, strike.turn):
             return
-        if self._strike.late_s:
-            asyncio.get_running_loop().call_later(self._strike.late_s, self._end, what)
+        if strike.late_s:
+            asyncio.get_running_loop().call_later(strike.late_s, self._end)
         else:
-            self._end(what)
+            self._end()
 
-    def _end(self, what: str) -> None:
-        say(struck=what, late=bool(self._strike.late_s))
+    def _end(self) -> None:
+        say(struck=self._strike.what)
         os.kill(self._strike.pid or os.getpid(), signal.SIGKILL)
 
     def around(self, step: ClaimedStep) -> None:

@@ -6,19 +6,19 @@ import asyncio
 import json
 import signal
 import sys
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kokuban_client import NewStep, TaskStatus
 from kokuban_client.errors import KokubanError, NotFound, TaskOver
-from tests.boundaries import Effects, Strike
+from tests.boundaries import KINDS, Effects, Strike
 from tests.faults.task_worker import POLICIES, STEPS, Errand
 from tests.task_judgement import Declared, faults_of, outcome_of
 
 if TYPE_CHECKING:
     import random
+    from collections import Counter
     from collections.abc import AsyncIterator, Sequence
 
     from kokuban_client import Board
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.task_judgement import Outcome
 
 _ROOT = Path(__file__).parents[2]
-_BOUNDARIES_OF_A_STEP = 3 + 7 * len(POLICIES)
+_TURNS_MAX = len(POLICIES)
+"""A worker that struck no later than so many actions away leaves something to do for the next."""
 _ATTEMPTS_MAX = 100
 _LATE_S_MAX = 0.01
 """In this time a worker has begun what comes next, and often ended it."""
@@ -67,15 +68,18 @@ class User:
 class InterruptedTask:
     """One task, whose workers are killed one after the other."""
 
-    def __init__(self, servers: Sequence[ServerProcess], board: Board, task: str, effects: Path) -> None:
+    def __init__(
+        self, servers: Sequence[ServerProcess], board: Board, task: str, effects: Path, struck: Counter[str]
+    ) -> None:
         self._servers = servers
         self._board = board
         self._task = task
         self._path = effects
         self._user = User(board, task)
         self._workers = 0
-        self.struck: Counter[str] = Counter()
-        """Which boundaries the kills came at."""
+        self.struck = struck
+        """Which boundaries the kills came at, of this task and those before it."""
+        self._kills = 0
 
     async def run(self, draw: random.Random | None, kills: int) -> Outcome:
         """Have it worked on, with up to so many kills, and give what came of it."""
@@ -87,15 +91,18 @@ class InterruptedTask:
         while (await self._board.task(self._task)).status is TaskStatus.OPEN:
             assert self._workers < 3 * kills + 5, "it does not come to an end"
             server = self._servers[self._workers % len(self._servers)]
-            left = kills - self.struck.total()
+            left = kills - self._kills
             await self._worker(server, self._drawn(draw, server) if draw is not None and left > 0 else Strike())
             await self._user.speak()
             await self._free()
         return await self._outcome()
 
     def _drawn(self, draw: random.Random, server: ServerProcess) -> Strike:
+        """Draw where to strike: at one of the boundaries that were struck least often."""
+        fewest = min(self.struck[kind] for kind in KINDS)
+        what = draw.choice([kind for kind in KINDS if self.struck[kind] == fewest])
         late_s = draw.uniform(0, _LATE_S_MAX) if draw.random() < 0.4 else 0.0
-        return Strike(draw.randint(1, _BOUNDARIES_OF_A_STEP), late_s, server.pid if draw.random() < 0.2 else 0)
+        return Strike(what, draw.randint(1, _TURNS_MAX), late_s, server.pid if draw.random() < 0.2 else 0)
 
     async def _worker(self, server: ServerProcess, strike: Strike) -> None:
         """Run one worker to its end, whatever that is; a server that it killed is started again."""
@@ -119,6 +126,7 @@ class InterruptedTask:
                 else:
                     struck = line["struck"]
                     self.struck[f"server {struck}" if strike.pid else struck] += 1
+                    self._kills += 1
                     if strike.pid:
                         await asyncio.to_thread(server.kill)
                         await asyncio.to_thread(server.start)

@@ -82,15 +82,16 @@ class Replay:
     async def replayed(self, draw: random.Random, kills: int) -> Replayed:
         """Have all of it done; give what came of it."""
         await self._begin("even")
-        boundaries = await self._work("even", 0)
+        passes = await self._work("even", Strike())
         even = [await self._outcome("even", run) for run in self._runs]
         await self._begin("cut")
         for kill in range(kills):
-            await self._work("cut", draw.randint(1, max(1, boundaries * 3 // (4 * kills))))
+            (what,) = draw.choices(list(passes), list(passes.values()))
+            await self._work("cut", Strike(what, draw.randint(1, max(1, passes[what] * 3 // (4 * kills)))))
             for run in self._runs:
                 await self._free(f"cut-{run.name}")
                 await self._wish(f"cut-{run.name}", f"wish-{kill}")
-        await self._work("cut", 0)
+        await self._work("cut", Strike())
         cut = [await self._outcome("cut", run) for run in self._runs]
         for run, undisturbed, interrupted in zip(self._runs, even, cut, strict=True):
             if interrupted != undisturbed:
@@ -115,12 +116,12 @@ class Replay:
             ]
             await self._board.create_task(f"{kind}-{run.name}", "see to what the user wants", steps)
 
-    async def _work(self, kind: str, strike_at: int) -> int:
-        """Have one worker work on all runs until it is done or killed; give how many boundaries it had, if it was not."""
+    async def _work(self, kind: str, strike: Strike) -> dict[str, int]:
+        """Have one worker work on all runs until it is done or killed; give which boundaries it passed, if it was not."""
         errand = Errand(
             *(self._server.address, str(self._data), self._customer, kind),
             str(self._folder / f"{kind}-{self._customer}"),
-            Strike(strike_at),
+            strike,
         )
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.replay.replay_worker", json.dumps(errand)),
@@ -128,7 +129,7 @@ class Replay:
             stdout=asyncio.subprocess.PIPE,
         )
         said, _ = await process.communicate()
-        boundaries, code = 0, process.returncode
+        passes: dict[str, int] = {}
         for line in map(json.loads, said.splitlines()):
             if "struck" in line:
                 self._struck[line["struck"]] += 1
@@ -136,10 +137,10 @@ class Replay:
                 missed = self._wishes[line["claimed"]] - set(line["constraints"])
                 self._faults += [f"{line['claimed']}: who went on was not told of {missed}"] if missed else []
             else:
-                boundaries = line["boundaries"]
-        if code != (0 if boundaries else -signal.SIGKILL):
-            raise RuntimeError(f"the worker for {self._customer} ended with {code}")
-        return boundaries
+                passes = line["passes"]
+        if process.returncode != (0 if passes else -signal.SIGKILL):
+            raise RuntimeError(f"the worker for {self._customer} ended with {process.returncode}")
+        return passes
 
     async def _free(self, task: str) -> None:
         """Take the locks of killed workers at once, instead of waiting for their leases."""

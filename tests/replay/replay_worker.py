@@ -89,7 +89,7 @@ async def work(errand: Errand) -> None:
             for run in read(Path(errand.data)):
                 if run.customer == errand.customer and run.turns:
                     group.create_task(worker.work(f"{errand.kind}-{run.name}", run))
-    say(boundaries=boundaries.count)
+    say(passes=boundaries.passes)
 
 
 if __name__ == "__main__":
