@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -273,6 +273,27 @@ async def test_what_is_recorded_after_the_lock_is_lost_is_refused(
     async with board.claim_step(task) as step:
         assert step.step.attempts == 2
         await step.complete()
+
+
+async def test_what_is_no_longer_held_when_the_intent_is_recorded_is_not_done(board: Board, task: str) -> None:
+    await board.create_task(task, "g", ["a"])
+    sender = Sender()
+
+    async def begin() -> None:
+        async with board.claim_step(task) as step:
+            record = step._record
+
+            async def late(*arguments: Any, **more: Any) -> None:  # noqa: ANN401 - those of the original
+                await record(*arguments, **more)
+                step._ends_s = 0.0  # the answer came after the longest hold
+
+            step._record = late
+            await step.run("send", sender.send)
+
+    with pytest.raises(LockLost):
+        await begin()
+    assert sender.sent == []
+    assert [one.id for one in (await board.task(task)).steps[0].open_actions] == ["send"]
 
 
 async def test_a_cancelled_task_refuses_its_worker(board: Board, task: str) -> None:
