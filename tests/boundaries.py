@@ -27,6 +27,8 @@ KINDS = (
 )
 """The boundaries that every step passes that acts and is completed."""
 
+LOOK_AGAIN_S = 0.1
+
 
 class Strike(NamedTuple):
     """Which process is ended with SIGKILL, and when."""

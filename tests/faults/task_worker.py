@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import kokuban_client
-from kokuban_client import ActionInDoubt, InDoubt, TaskOver
-from tests.boundaries import Boundaries, Effects, Strike, say
+from kokuban_client import ActionInDoubt, InDoubt, NoStepReady, TaskOver
+from tests.boundaries import LOOK_AGAIN_S, Boundaries, Effects, Strike, say
 
 if TYPE_CHECKING:
     from kokuban_client import Board, ClaimedStep
@@ -41,6 +41,10 @@ async def work(errand: Errand) -> None:
                     boundaries.passed("claimed")
                     boundaries.around(step)
                     await _do(board, step, boundaries, effects)
+            except (
+                NoStepReady
+            ):  # a claim of one who was killed was still on its way, and stands until its lease has ended
+                await asyncio.sleep(LOOK_AGAIN_S)
             except TaskOver:
                 return
 

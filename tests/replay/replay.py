@@ -185,7 +185,7 @@ async def replay(data: Path, draw: random.Random, kills: int = KILLS) -> list[Re
     with tempfile.TemporaryDirectory(prefix="kokuban-replay-") as name:
         folder = Path(name)
         async with (
-            ServerProcess(store=f"sqlite:{folder / 'store'}") as server,
+            ServerProcess(store=f"sqlite:{folder / 'store'}", start_timeout_s=60) as server,
             kokuban_client.connect(server.address, agent="boss", roles=["member", "supervisor"]) as client,
         ):
             board = client.board("main")
@@ -219,7 +219,7 @@ def table(told: dict[str, Any]) -> str:
         f"{told['runs']} runs of {told['customers']} customers, {told['kills']} workers killed (seed {told['seed']})",
         f"{'declared':<10}{'actions':>9}{'effects':>9}",
         *(f"{word:<10}{count:>9}{told['effects'].get(word, 0):>9}" for word, count in told["actions"].items()),
-        f"left as they were: {told['skipped']}; wishes meanwhile: {told['wishes']}, all seen by who went on",
+        f"left as they were: {told['skipped']}; wishes meanwhile: {told['wishes']}",
     ]
     faults = told["faults"]
     return "\n".join([*lines, f"not as it must be: {len(faults)}", *faults[:20]])

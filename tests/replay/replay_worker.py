@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import kokuban_client
-from kokuban_client import ActionInDoubt, TaskOver
-from tests.boundaries import Boundaries, Effects, Strike, say
+from kokuban_client import ActionInDoubt, NoStepReady, TaskOver
+from tests.boundaries import LOOK_AGAIN_S, Boundaries, Effects, Strike, say
 from tests.replay.recorded_runs import read
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class Worker:
                     self._boundaries.passed("claimed")
                     self._boundaries.around(step)
                     await self._take(step, run.turns[int(step.name.removeprefix("turn-")) - 1])
+            except (
+                NoStepReady
+            ):  # a claim of one who was killed was still on its way, and stands until its lease has ended
+                await asyncio.sleep(LOOK_AGAIN_S)
             except TaskOver:
                 return
 
