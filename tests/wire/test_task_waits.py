@@ -108,6 +108,29 @@ async def test_a_stream_that_is_cut_ends_the_wait(on_any_store: Running) -> None
     await nobody_waits(on_any_store)
 
 
+async def test_a_wait_goes_with_the_server_where_it_waits(start: Started, store: BoardStore) -> None:
+    """On that one's lease: nobody is held up by a wait whose stream is gone, however that came."""
+    first, second = await start(Kept(store)), await start(Kept(store))
+    (one,) = await workers(first, 1)
+    await one.create("t1", "a")
+    waiting = await one.waits_for("t1", "a")
+    (record,) = await records(store, keys.TASK_WAIT)
+    (server,) = await records(store, keys.SERVER)
+    assert record.lease == server.lease
+    assert record.lease is not None
+    await store.revoke_lease(record.lease, 5.0)
+    await nobody_waits(second)
+    # The server lives all the same: it says so again, and that somebody waits.
+    await eventually(lambda: _some(store))
+    fence = (await one.claim("t1")).granted.fence
+    await one.record(fence, complete("t1", "a"))
+    await waiting.over()
+
+
+async def _some(store: BoardStore) -> bool:
+    return bool(await records(store, keys.TASK_WAIT))
+
+
 async def test_what_cannot_be_waited_for_is_refused(running: Running) -> None:
     one, two = await workers(running)
     await one.create("t1", "a")
