@@ -441,6 +441,22 @@ def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=task)
 
 
+def _export(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ExportTaskRequest(board=at.board, task=_task(draw, at))
+
+
+def _archive(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ArchiveTaskRequest(
+        board=at.board, request_id=at.new_id, task=_task(draw, at), digest="0" * 64
+    )
+
+
+def _restore(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.RestoreTaskRequest(
+        board=at.board, request_id=at.new_id, task=_task(draw, at), digest="0" * 64, lines=["{}"]
+    )
+
+
 def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
     way = draw.choice(
         [trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS, trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS]
@@ -510,6 +526,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TaskService.ClaimNextStep": (Row("board", _claim_step),),
     "TaskService.ResumeTask": (Row("board", _answer),),
     "TaskService.CancelTask": (Row("board", _cancel),),
+    "TaskService.ExportTask": (Row("board", _export),),
+    "TaskService.ArchiveTask": (Row("board", _archive),),
+    "TaskService.RestoreTask": (Row("board", _restore),),
     "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),
     "ConflictService.WatchConflicts": (Row("region", _watch_conflicts),),
     "ConflictService.SummarizeConflicts": (Row("region", _sum_up_conflicts), Row("board", _sum_up_all_conflicts)),

@@ -151,6 +151,8 @@ LEFT_BY_OTHERS = {
     "task log",
     "task",
     "task action",
+    "task archive",
+    "archiving",
 }
 """Of these classes there is nothing in a board's every-day life, or only what the making of a server leaves."""
 

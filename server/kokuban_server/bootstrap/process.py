@@ -19,6 +19,9 @@ from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
+from kokuban_server.app.archive_reading import ArchiveReading
+from kokuban_server.app.archive_work import ArchiveWork
+from kokuban_server.app.archives import Archives
 from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.audit_reading import AuditReading
 from kokuban_server.app.board_administration import BoardAdministration
@@ -211,6 +214,16 @@ class Server:
                     redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
                     of_tasks,
+                    Archives(
+                        store,
+                        access,
+                        time,
+                        request_ids,
+                        audit,
+                        ArchiveReading(store),
+                        ArchiveWork(store),
+                        self._sizes,
+                    ),
                     redactor,
                     words,
                     request_ids,
