@@ -161,7 +161,7 @@ async def test_an_export_is_of_one_state_over_all_its_pages(running: Running) ->
     assert "later" not in "".join([*first.lines, *second.lines])
 
 
-async def test_re_08_a_task_that_was_written_to_since_its_export_is_not_archived(on_any_store: Running) -> None:
+async def test_RE_08_a_task_that_was_written_to_since_its_export_is_not_archived(on_any_store: Running) -> None:
     tasks = await worker(on_any_store)
     await lived(tasks)
     made = await export(tasks, "t1")
@@ -203,7 +203,7 @@ async def test_a_writer_that_comes_while_a_task_is_compared_is_refused_and_nothi
     with refused("TASK_ARCHIVED", phase="preparing"):
         await tasks.claim("t1")
     with refused("TASK_ARCHIVED", phase="preparing"):
-        await archive(tasks, "t1", made.digest)
+        await archive(Tasks(running.as_agent("writer-2")), "t1", made.digest)
     assert (await tasks.agent.get("read/notes", "task:t1")).value.text == "found “it”\n"  # it can be read till then
     store.go_on.set()
     await archiving
@@ -230,6 +230,27 @@ class Stopping(HeldStore):
         if self.left is not None and self.left < 0:
             raise StoreUnavailable("killed")
         return await super().commit(change, deadline_s)
+
+
+async def test_whoever_archives_a_task_again_need_not_wait_for_its_own_lost_try(
+    start: Started, clock: SettableClock
+) -> None:
+    store = Stopping(clock)
+    running = await start(store)
+    tasks = await worker(running)
+    await lived(tasks)
+    made = await export(tasks, "t1")
+    store.stop_before = lambda change: (
+        any(put.key.startswith(keys.OPERATION) for put in change.puts)
+        and any(put.key.startswith(keys.TASK_ARCHIVE) for put in change.puts)
+    )
+    first = asyncio.create_task(outcome(archive(tasks, "t1", made.digest)))
+    await store.stopped.wait()
+    again = Tasks((await start(Kept(store))).as_agent("writer-1"))
+    assert not (await archive(again, "t1", made.digest)).replayed
+    store.go_on.set()
+    assert (await first).replayed  # its own removal came too late: it was done already, from the same archive
+    await restore(tasks, "t1", made)
 
 
 async def test_a_task_that_somebody_works_on_is_not_archived(on_any_store: Running) -> None:
@@ -433,11 +454,24 @@ async def test_an_archive_is_killed_at_each_step_and_nothing_is_lost(start: Star
         else:
             assert gone.reason == "TASK_ARCHIVED"
             assert await left_of(store) == []
-            await restore(heirs, "t1", made)
+            await restored_over_a_kill(heirs, store, made, step)
             assert (await export(heirs, "t1")).lines == made.lines
         if isinstance(answer, task_service_pb2.ArchiveTaskResponse) and step > 6:
             return
     raise AssertionError("it takes more steps than there were kills")
+
+
+async def restored_over_a_kill(tasks: Tasks, store: Stopping, made: Export, step: int) -> None:
+    """Kill what restores after so many commits of it, one for every three lines; then have it gone on with."""
+    identity = new_id()
+    store.left = step
+    await outcome(restore(tasks, "t1", made, at_once=3, request_id=identity))
+    store.left = None
+    refusal = await outcome(tasks.get("t1"))
+    if isinstance(refusal, task_pb2.Task):
+        return
+    assert refusal.facts["phase"] == ("restoring" if step else "archived")
+    await restore(tasks, "t1", made, request_id=identity)
 
 
 # What was removed since.

@@ -232,9 +232,11 @@ class Archives:
             if found.archive is not None:
                 if found.archive.is_hidden and found.archive.digest == request.archive:
                     return Ended(found.archive_revision, replayed=True)
-                if found.archive.is_hidden or found.archive.until_ms > found.store_time_ms:
+                is_anothers = found.archive.agent != principal.agent and found.archive.until_ms > found.store_time_ms
+                if found.archive.is_hidden or is_anothers:
                     raise archived(request.region.id, found.archive)
-                guard = AtRevision(asking.archive_key, found.archive_revision)  # whoever compared it is gone
+                # Whoever compared it is gone, or is the caller itself, of whose try nothing is to come any more.
+                guard = AtRevision(asking.archive_key, found.archive_revision)
             if found.log is None or found.task is None:
                 raise NotFound
             await self._refuse_held(asking, decode_task(found.task.key, found.task.value))

@@ -103,7 +103,7 @@ def read_line(text: str, number: int, digest: str, field: str) -> Line:
     try:
         body = json.loads(text)
         return Line(body["line"], body["previous"], LineKind(body["kind"]), body)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArchiveInvalid(field, number, "is of no kind that this server knows") from error
 
 
