@@ -900,7 +900,7 @@ def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> No
             "what the commit would store is too large",
             {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
         )
-    if (planned.event_numbers or attempt.archives) and change.operations > limits.STORE_OPERATIONS_MAX:
+    if change.operations > limits.STORE_OPERATIONS_MAX and (planned.event_numbers or attempt.archives):
         raise InvalidRequest(
             "COMMIT_TOO_LARGE",
             "mutations",
