@@ -235,7 +235,7 @@ class Server:
                 "AdminService": {
                     **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
                     **BoardMethods(board_administration, redactor).methods,
-                    **_bookkeeping(store, access, audit, window_ms),
+                    **_bookkeeping(store, access, audit, window_ms, request_ids.digest),
                 },
                 "TrustService": TrustService(
                     self._screenings,
@@ -333,10 +333,12 @@ class Server:
             await self._tracer.close()
 
 
-def _bookkeeping(store: BoardStore, access: Access, audit: AuditLog, window_ms: int) -> dict[str, Method]:
+def _bookkeeping(
+    store: BoardStore, access: Access, audit: AuditLog, window_ms: int, digest: Callable[[bytes], bytes]
+) -> dict[str, Method]:
     """Give the methods that judge what is stored."""
     reading = AuditReading(store, access)
-    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS)
+    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS, digest)
     return {**AuditMethods(reading).methods, **ExaminationMethods(doctor).methods}
 
 
