@@ -27,6 +27,8 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_claims import TaskClaims
+from kokuban_server.app.task_reading import TaskReading
 from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
@@ -77,6 +79,7 @@ class Parts(NamedTuple):
     mirror: type[LockMirror] = LockMirror
     mirrored_store: type[MirroredStore] = MirroredStore
     lock_guards: type[LockGuards] = LockGuards
+    task_writing: type[TaskWriting] = TaskWriting
 
 
 SOUND = Parts()
@@ -120,10 +123,14 @@ class SimulatedReplica:
         lineages = Lineages(way, access, heads, scopes)
         # Nobody here writes what comes from outside, so nothing is asked of the process that screens.
         screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(way)
+        tasks = parts.task_writing()
         self.commits = Commits(
-            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting()
+            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, tasks
         )
         self.reads = Reads(way, access, self.time, scopes)
+        self.task_claims = TaskClaims(
+            mirrored, access, self.time, request_ids, tasks, TaskReading(way, access, self.reads)
+        )
         self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))
         self.upkeep = Upkeep(
