@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.archive_reading import Place, read_place
 from kokuban_server.app.archived import archived
-from kokuban_server.app.deadlines import left_s, of_one_act
+from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.app.removed_since import RemovedSince
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from kokuban_server.ports.board_store import BoardStore, Record
 
 _CALL_S = 10.0
+_ANSWERING_S = 1.0
+"""Of a call's time, what is left for its answer."""
 _GRACE_MS = 5_000
 """By how much a comparison may outlast its call before others take the task to be free again."""
 _OVERSEERS = (Role.SUPERVISOR, Role.OPERATOR)
@@ -222,7 +224,6 @@ class Archives:
         First everybody is kept from writing to it; then it is written down anew, and compared. Raises `NotFound`, `TaskHeld`,
         `TaskArchived`, `ArchiveMismatch`, or `OutcomeUnknown`: then the same request says what became of it.
         """
-        deadline = of_one_act(deadline)
         asking = await self._begin(principal, request, deadline)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
             found = await self._look(asking)
@@ -313,10 +314,10 @@ class Archives:
         return Ended(await self._audit.commit_with(entry, change, asking.deadline), replayed=False)
 
     async def _finish(self, asking: _Asking) -> None:
-        """Remove what is left of the task. Raises `StoreUnavailable` when the time is over."""
+        """Remove what is left of the task. Raises `StoreUnavailable` when the time is nearly over."""
         more = True
         while more:
-            if left_s(asking.deadline) <= 0:
+            if left_s(asking.deadline) < _ANSWERING_S:
                 raise StoreUnavailable("what is left of the task is being removed")
             with contextlib.suppress(CommitRefused):  # another server does the same work
                 more = await self._work.step(asking.prefix)
@@ -329,7 +330,6 @@ class Archives:
         Raises `NotFound`, `AlreadyExists`, `ArchiveMismatch`, `ArchiveInvalid`, `BoardFull`, or `OutcomeUnknown`: then the same
         request says what became of it.
         """
-        deadline = of_one_act(deadline)
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         asking = await self._begin(principal, request, deadline)
