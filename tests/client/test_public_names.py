@@ -26,7 +26,7 @@ PUBLIC = {
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
     "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status", "StepCounts", "StepNotDead", "StepStatus",
     "StoreFinding", "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "Subtask", "SubtaskNotReady",
-    "SubtaskStatus", "TaintMode", "Task", "TaskEvent", "TaskOver", "TaskPart",
+    "SubtaskStatus", "TaintMode", "Task", "TaskArchived", "TaskEvent", "TaskOver", "TaskPart",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
     "WaitEdge", "Watch", "Withheld", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip

@@ -112,6 +112,7 @@ KEEPS_NOTHING: Final = {
             *("AdminService.ExplainAccess", "AdminService.ListAuditRecords", "AdminService.VerifyAudit"),
             *("TrustService.ListQuarantine", "TrustService.TraceProvenance", "TrustService.GetRemoval"),
             *("TrustService.ListRemovals", "TaskService.GetTask", "TaskService.ListTasks", "TaskService.ListEvents"),
+            "TaskService.ExportTask",
         ),
         "it only reads; that it was refused is audited without secrets",
     ),
@@ -123,6 +124,10 @@ KEEPS_NOTHING: Final = {
         "it takes ids and tokens alone, which are given by the server and have one form",
     ),
     "TaskService.WaitForTask": "it names what is there, which was looked at when it was made",
+    **dict.fromkeys(
+        ("TaskService.ArchiveTask", "TaskService.RestoreTask"),
+        "it takes the name of a task that is there, and lines that the server wrote: of any other nothing is kept",
+    ),
     **dict.fromkeys(("TrustService.ScreenText", "TrustService.RedactText"), "it judges a text, and keeps nothing"),
 }
 """Why a method's texts need not be masked. They are tried all the same."""

@@ -43,6 +43,8 @@ LIMITED = {
     "TaskService.WaitForTask",
     "TaskService.ResumeTask",
     "TaskService.CancelTask",
+    "TaskService.ArchiveTask",
+    "TaskService.RestoreTask",
     "TrustService.Endorse",
     "TrustService.EraseSubject",
     "TrustService.PurgeSource",

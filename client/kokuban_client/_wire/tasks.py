@@ -19,6 +19,7 @@ ClaimNextStepRequest: TypeAlias = task_service_pb2.ClaimNextStepRequest
 ClaimNextStepResponse: TypeAlias = task_service_pb2.ClaimNextStepResponse
 WaitForTaskRequest: TypeAlias = task_service_pb2.WaitForTaskRequest
 WaitForTaskResponse: TypeAlias = task_service_pb2.WaitForTaskResponse
+RestoreTaskResponse: TypeAlias = task_service_pb2.RestoreTaskResponse
 
 _Enum = TypeVar("_Enum", bound="enum.StrEnum")
 
@@ -161,6 +162,23 @@ def task_part(message: WaitForTaskResponse) -> types.TaskPart:
         subtask_status=_word(types.SubtaskStatus, _SUBTASK_STATUSES, "SUBTASK_STATUS_", subtask) if subtask else None,
         ended_event=message.ended_event,
     )
+
+
+def export_request(board: str, task: str, *, page_token: str) -> task_service_pb2.ExportTaskRequest:
+    """Give a request for a part of a task's archive."""
+    return task_service_pb2.ExportTaskRequest(board=board, task=task, page_token=page_token)
+
+
+def archive_request(board: str, identity: str, task: str, digest: str) -> task_service_pb2.ArchiveTaskRequest:
+    """Give a request to remove a task that was exported."""
+    return task_service_pb2.ArchiveTaskRequest(board=board, request_id=identity, task=task, digest=digest)
+
+
+def restore_request(
+    board: str, identity: str, task: str, digest: str, lines: Sequence[str]
+) -> task_service_pb2.RestoreTaskRequest:
+    """Give a request to bring back a part of a task."""
+    return task_service_pb2.RestoreTaskRequest(board=board, request_id=identity, task=task, digest=digest, lines=lines)
 
 
 def event(
@@ -329,6 +347,7 @@ def task_event(message: task_pb2.TaskEvent, token: str = "") -> types.TaskEvent:
         config_fingerprint=message.config_fingerprint,
         input_tokens=message.usage.input_tokens,
         output_tokens=message.usage.output_tokens,
+        if_in_doubt=_IN_DOUBT.get(message.if_in_doubt, types.InDoubt.ASK) if message.if_in_doubt else None,
         entry=entry(message.entry, token),
     )
 

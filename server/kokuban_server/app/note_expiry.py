@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kokuban_server.app.commits import puts_of
 from kokuban_server.core import keys, limits
-from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, Put
+from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.commit import Moment, plan_end
 from kokuban_server.core.entry import Act, Current
 from kokuban_server.core.provenance import has_origin
@@ -90,4 +90,6 @@ class NoteExpiry:
             states = [(key, record.sequence, record.label)]
             where = keys.origin(keys.board_prefix(board.tenant, board.id), moment.now_ms, identity)
             puts.append(Put(where, encode_origins(_ACT.agent, "", moment.now_ms, states)))
-        return ChangeSet((*planned.guards, board.guard), tuple(puts), tuple(planned.clean_ups))
+        # A task that is just being archived stays as it was exported.
+        stays = Absent(keys.TASK_ARCHIVE + keys.region_prefix(board.tenant, board.id, key.region))
+        return ChangeSet((*planned.guards, board.guard, stays), tuple(puts), tuple(planned.clean_ups))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
 
     from kokuban.v1 import commit_pb2
+    from kokuban_server.app.archives import Archives
     from kokuban_server.app.commits import Committed
     from kokuban_server.app.recorded_calls import RecordedTaskWaits
     from kokuban_server.app.request_ids import RequestIds
@@ -35,6 +36,7 @@ class TaskService:
         claims: TaskClaims,
         waits: RecordedTaskWaits,
         reading: TaskReading,
+        archives: Archives,
         redactor: Redactor,
         words: WordScreening,
         request_ids: RequestIds,
@@ -44,6 +46,7 @@ class TaskService:
         self._claims = claims
         self._waits = waits
         self._reading = reading
+        self._archives = archives
         self._redactor = redactor
         self._words = words
         self._request_ids = request_ids
@@ -61,6 +64,9 @@ class TaskService:
             "WaitForTask": ServerStreamMethod(self.wait_for_task, writes=True),
             "ResumeTask": UnaryMethod(self.resume_task, writes=True),
             "CancelTask": UnaryMethod(self.cancel_task, writes=True),
+            "ExportTask": UnaryMethod(self.export_task),
+            "ArchiveTask": UnaryMethod(self.archive_task, writes=True),
+            "RestoreTask": UnaryMethod(self.restore_task, writes=True),
         }
 
     async def create_task(self, raw: bytes, call: Call) -> bytes:
@@ -132,6 +138,34 @@ class TaskService:
             committed = await self._commit(decode_tasks.cancelled(message), call)
         token = encode_token(self._epoch, committed.revision)
         return pb.CancelTaskResponse(token=token, replayed=committed.replayed).SerializeToString()
+
+    async def export_task(self, raw: bytes, call: Call) -> bytes:
+        """Give a task as the lines of an archive."""
+        board, region, token = decode_tasks.export_task(parse_message(pb.ExportTaskRequest, raw))
+        page = await self._archives.export(call.principal, board, region, token, call.deadline)
+        return pb.ExportTaskResponse(
+            lines=page.lines,
+            manifest=page.manifest,
+            next_page_token=page.next_page_token,
+            token=encode_token(self._epoch, page.revision),
+        ).SerializeToString()
+
+    async def archive_task(self, raw: bytes, call: Call) -> bytes:
+        """Remove a task that was exported."""
+        request = decode_tasks.archive_task(parse_message(pb.ArchiveTaskRequest, raw), self._request_ids.digest)
+        ended = await self._archives.archive(call.principal, request, call.deadline)
+        token = encode_token(self._epoch, ended.revision)
+        return pb.ArchiveTaskResponse(token=token, replayed=ended.replayed).SerializeToString()
+
+    async def restore_task(self, raw: bytes, call: Call) -> bytes:
+        """Bring back a part of a task."""
+        request = decode_tasks.restore_task(parse_message(pb.RestoreTaskRequest, raw), self._request_ids.digest)
+        next_line, left_out, ended = await self._archives.restore(call.principal, request, call.deadline)
+        response = pb.RestoreTaskResponse(next_line=next_line, left_out=left_out)
+        if ended is not None:
+            response.token = encode_token(self._epoch, ended.revision)
+            response.replayed = ended.replayed
+        return response.SerializeToString()
 
     async def _commit(self, message: commit_pb2.CommitRequest, call: Call) -> Committed:
         request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
