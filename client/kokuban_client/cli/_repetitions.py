@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kokuban_client.cli._printing import dump, escaped
@@ -83,29 +83,25 @@ def repetitions(events: Sequence[TaskEvent], action: str = "") -> list[Repetitio
 
 def _begun(events: Sequence[TaskEvent]) -> list[Beginning]:
     """Give every beginning of an action, with what was known when, and what became of it."""
-    found = []
+    found: list[Beginning] = []
     claims: dict[str, TaskEvent] = {}
-    for place, event in enumerate(events):
+    is_open: dict[tuple[str, str], int] = {}
+    for event in events:
+        action = event.step, event.id
         if event.type is EventType.STEP_CLAIMED:
             claims[event.step] = event
         elif event.type is EventType.ACTION_STARTED:
-            result, end = _what_became_of(event, events[place + 1 :])
-            found.append(Beginning(event, claims.get(event.step), result, end))
+            is_open[action] = len(found)
+            found.append(Beginning(event, claims.get(event.step), None, None))
+        elif event.type in _RESULTS and action in is_open:
+            place = is_open.pop(action)
+            found[place] = replace(found[place], result=event, end=None)
+        elif event.type in _ENDS:
+            for (step, _), place in is_open.items():
+                one = found[place]
+                if step == event.step and one.event.attempt == event.attempt and one.end is None:
+                    found[place] = replace(one, end=event)
     return found
-
-
-def _what_became_of(begun: TaskEvent, later: Sequence[TaskEvent]) -> tuple[TaskEvent | None, TaskEvent | None]:
-    end = None
-    for event in later:
-        if event.step != begun.step:
-            continue
-        if event.id == begun.id and event.type in _RESULTS:
-            return event, None
-        if event.id == begun.id and event.type is EventType.ACTION_STARTED:
-            break
-        if event.type in _ENDS and event.attempt == begun.attempt and end is None:
-            end = event
-    return None, end
 
 
 def data_digest(event: TaskEvent) -> str:
