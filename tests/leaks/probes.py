@@ -27,6 +27,7 @@ from kokuban.v1 import (
     trust_pb2,
     trust_service_pb2,
 )
+from tests.leaks.cast import REFUSED
 from tests.wire.calls import EXCLUSIVE, SHARED, absent, lasting, whatever
 
 if TYPE_CHECKING:
@@ -509,7 +510,9 @@ def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
 
 def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
     """Cancel a task now and then: of one that is over nothing more is said."""
-    task = _task(at) if draw.random() < 0.6 else "nobodys"
+    task = _task(at)
+    if task not in REFUSED and draw.random() < 0.4:
+        task = "nobodys"
     cancelled = task_pb2.CancelTask(task=task, reason=at.mark)
     return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=cancelled)
 
