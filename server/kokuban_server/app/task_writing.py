@@ -8,7 +8,6 @@ behind, and so do not fail each other; those of other servers do, and are planne
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, AtRevision, DeleteKey, Put
-from kokuban_server.core.commit import RecordEvent
+from kokuban_server.core.commit import RecordEvent, Step, Target
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.refusals import AlreadyExists, StoreUnavailable, Winner
@@ -35,17 +34,18 @@ from kokuban_server.records.task_codec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kokuban_server.core.access import RegionRules
     from kokuban_server.core.change_set import Guard
-    from kokuban_server.core.commit import Moment, Plan, Step, Target
+    from kokuban_server.core.commit import Moment, Plan
     from kokuban_server.core.tasks import TaskEvent, TaskState
     from kokuban_server.ports.board_store import Record
 
 _ACTIONS = frozenset(
     {EventType.ACTION_STARTED, EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
 )
+_ENDS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_DEAD, EventType.STEP_YIELDED})
 _KNOWN_ENTRIES_MAX = 4_096
 """Tasks that one server remembers; it reads what it has forgotten again."""
 
@@ -129,6 +129,37 @@ def rules_of_events(rules: RegionRules) -> RegionRules:
     return replace(rules, default_ttl_ms=0, lock_policy=LockPolicy.OFF)
 
 
+class Turn:
+    """Keeps others out of some tasks while it is entered. Entering raises `StoreUnavailable` if that takes too long."""
+
+    def __init__(self, locks: Sequence[asyncio.Lock], deadline: float) -> None:
+        self._locks = locks
+        self._deadline = deadline
+        self._taken: list[asyncio.Lock] = []
+
+    async def __aenter__(self) -> None:
+        try:
+            for lock in self._locks:
+                if lock.locked():  # else it is had at once, without a timer
+                    async with asyncio.timeout_at(self._deadline):
+                        await lock.acquire()
+                else:
+                    await lock.acquire()
+                self._taken.append(lock)
+        except BaseException as error:
+            self._release()
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable("other writers of the task are in the way") from None
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        for lock in self._taken:
+            lock.release()
+
+
 class TaskWriting:
     """What this server knows of tasks, and whose turn it is to write to them."""
 
@@ -136,27 +167,9 @@ class TaskWriting:
         self._known: OrderedDict[bytes, KnownTask] = OrderedDict()
         self._turns: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
-    @contextlib.asynccontextmanager
-    async def turn(self, prefixes: Iterable[bytes], deadline: float) -> AsyncGenerator[None, None]:
-        """Keep other writers of this server out of some tasks. Raises `StoreUnavailable` if that takes too long."""
-        turns = [self._turn_of(prefix) for prefix in sorted(set(prefixes))]
-        taken: list[asyncio.Lock] = []
-        try:
-            for turn in turns:
-                if turn.locked():  # else it is had at once, without a timer
-                    async with asyncio.timeout_at(deadline):
-                        await turn.acquire()
-                else:
-                    await turn.acquire()
-                taken.append(turn)
-            yield
-        except TimeoutError:
-            if len(taken) == len(turns):
-                raise
-            raise StoreUnavailable("other writers of the task are in the way") from None
-        finally:
-            for turn in taken:
-                turn.release()
+    def turn(self, prefixes: Iterable[bytes], deadline: float) -> Turn:
+        """Give what keeps other writers of this server out of some tasks."""
+        return Turn([self._turn_of(prefix) for prefix in sorted(set(prefixes))], deadline)
 
     def _turn_of(self, prefix: bytes) -> asyncio.Lock:
         turn = self._turns.get(prefix)
@@ -242,6 +255,7 @@ class TaskWriting:
         deletes: list[DeleteKey] = []
         numbers: list[int] = []
         now: dict[bytes, tuple[int, TaskState | None]] = {}
+        held = frozenset(fences)
         for step in steps:
             mutation = step.mutation
             if not isinstance(mutation, RecordEvent):
@@ -256,7 +270,7 @@ class TaskWriting:
             action = _action_key(prefix, mutation.event)
             asked = mutation.event
             recorded = {(asked.step, asked.subject): looked.actions[action]} if action in looked.actions else {}
-            ground = Ground(step.target.key.region.id, frozenset(fences), recorded, moment.now_ms)
+            ground = Ground(step.target.key.region.id, held, recorded, moment.now_ms)
             event = judged(state, asked, last + 1, place, ground)
             if action and Absent(action) not in guards:
                 guards.append(Absent(action))
@@ -265,7 +279,7 @@ class TaskWriting:
             elif event.type is EventType.SUBTASK_COMPLETED:
                 notes = keys.task_notes(prefix, notes_path(event.subject))
                 puts.append(Put(notes, encode_notes(event.notes_expire_ms)))
-            if state is not None and _ends(event) and state.steps[event.step].lock_id not in releases:
+            if state is not None and event.type in _ENDS and state.steps[event.step].lock_id not in releases:
                 deletes += _lock_of(board_prefix, state.steps[event.step].lock_id)
             now[prefix] = event.number, after(state, event)
             numbers.append(event.number)
@@ -291,10 +305,11 @@ def at_its_place(step: Step, event: TaskEvent) -> Step:
     """Give a step that writes an event where its number says."""
     mutation = step.mutation
     assert isinstance(mutation, RecordEvent)  # noqa: S101 - for the type checker: callers have looked
-    target = step.target
-    key = EntryKey(target.key.region, event_path(event.number))
-    target = target._replace(key=key, head=keys.head(prefix_of(target), key.path))
-    return step._replace(target=target, mutation=mutation._replace(event=event))
+    (region, _), _, rules, generation = target = step.target
+    path = event_path(event.number)
+    target = Target(EntryKey(region, path), keys.head(prefix_of(target), path), rules, generation)
+    recorded = RecordEvent(event, mutation.value, mutation.words, mutation.kind)
+    return Step(target, recorded, step.place, step.label)
 
 
 def _known(prefix: bytes, log: Record | None, state: Record | None) -> KnownTask:
@@ -308,15 +323,6 @@ def _known(prefix: bytes, log: Record | None, state: Record | None) -> KnownTask
 def _action_key(prefix: bytes, event: TaskEvent) -> bytes:
     """Give the key of an event's action; empty if it is of none."""
     return keys.task_action(prefix, event.step, event.subject) if event.type in _ACTIONS else b""
-
-
-def _ends(event: TaskEvent) -> bool:
-    return event.type in {
-        EventType.STEP_COMPLETED,
-        EventType.STEP_FAILED,
-        EventType.STEP_DEAD,
-        EventType.STEP_YIELDED,
-    }
 
 
 def _lock_of(board_prefix: bytes, lock_id: str) -> list[DeleteKey]:
