@@ -18,6 +18,7 @@ from kokuban_server.core.provenance import Selector
 from kokuban_server.core.quarantine import Quarantined
 from kokuban_server.core.read_scopes import ReadScope
 from kokuban_server.core.removals import Removal, RemovalState
+from kokuban_server.core.rescreening import Progress
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED
@@ -28,6 +29,7 @@ from kokuban_server.records.codec import (
     encode_mark,
     encode_operation,
     encode_owner,
+    encode_progress,
 )
 from kokuban_server.records.conflict_codec import encode_conflict
 from kokuban_server.records.lock_codec import encode_generation, encode_lock, encode_server, encode_session
@@ -187,6 +189,12 @@ def _boards_and_work(now_ms: int, revision: int) -> list[Plant]:
             "mark of a state to come",
             (Put(keys.mark(now_ms), encode_mark(now_ms, revision + 1_000_000)),),
             (Planted("compaction mark", FindingKind.IMPOSSIBLE),),
+        ),
+        Plant(
+            "judged in a state to come",
+            (Put(keys.RESCREENING, encode_progress(Progress("1", "", judged_revision=revision + 1_000_000))),),
+            (Planted("rescreening", FindingKind.IMPOSSIBLE),),
+            is_undone_by_servers=True,
         ),
         Plant(
             "owner for ever",

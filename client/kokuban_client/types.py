@@ -483,6 +483,14 @@ class RegionRule:
     screening: ScreeningProfile | str | None = None
     secrets: RedactionHandling | str | None = None
     personal_data: RedactionHandling | str | None = None
+    stale_screening: StaleScreening | str | None = None
+
+
+class StaleScreening(enum.StrEnum):
+    """What becomes of what older rules have let in, until the rules of now have judged it."""
+
+    RETURN = "return"
+    WITHHOLD = "withhold"
 
 
 class ScreeningProfile(enum.StrEnum):
@@ -517,6 +525,8 @@ class Policy:
     """Likewise of personal data: it is kept, and the entry's label says so."""
     unsearched: RedactionHandling | str | None = None
     """What becomes of texts that are encoded deeper than is looked at: they are refused."""
+    tool_stale_screening: Mapping[str, StaleScreening | str] = field(default_factory=dict, hash=False)
+    """What is said of what a tool gave and older rules have let in, by its name; each is one of `tools`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,7 @@ FULL: dict[str, Callable[[], Message]] = {
                     taint_mode=policy_pb2.TAINT_MODE_ENFORCE,
                     allows_lowering=True,
                     screening=trust_pb2.SCREENING_PROFILE_FULL,
+                    stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
                 )
             ],
             tools=[
@@ -346,6 +347,7 @@ FULL: dict[str, Callable[[], Message]] = {
                     name="search",
                     trust=trust_pb2.TRUST_LEVEL_AGENT,
                     screening=trust_pb2.SCREENING_PROFILE_OFF,
+                    stale_screening=trust_pb2.STALE_SCREENING_RETURN,
                 )
             ],
             administrators=policy_pb2.Subjects(subjects=["anyone"]),

@@ -34,6 +34,11 @@ _PROFILES: dict[types.ScreeningProfile, trust_pb2.ScreeningProfile.ValueType] = 
     types.ScreeningProfile.FULL: trust_pb2.SCREENING_PROFILE_FULL,
     types.ScreeningProfile.OFF: trust_pb2.SCREENING_PROFILE_OFF,
 }
+_STALE = {
+    types.StaleScreening.RETURN: trust_pb2.STALE_SCREENING_RETURN,
+    types.StaleScreening.WITHHOLD: trust_pb2.STALE_SCREENING_WITHHOLD,
+}
+_STALE_OF = {message: stale for stale, message in _STALE.items()}
 _PROFILE_OF = {message: profile for profile, message in _PROFILES.items()}
 _TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
 _VERBS = {types.Verb.READ: pb.VERB_READ, types.Verb.WRITE: pb.VERB_WRITE, types.Verb.LOCK: pb.VERB_LOCK}
@@ -116,9 +121,13 @@ def policy_message(policy: types.Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_rule_message, policy.rules))
     if policy.administrators is not None:
         message.administrators.CopyFrom(_subjects_message(policy.administrators))
-    unknown = policy.tool_screening.keys() - policy.tools.keys()
-    if unknown:
-        raise ValueError(f"tool_screening: {min(unknown)!r} is not one of the tools")
+    for field, named in (
+        ("tool_screening", policy.tool_screening),
+        ("tool_stale_screening", policy.tool_stale_screening),
+    ):
+        unknown = named.keys() - policy.tools.keys()
+        if unknown:
+            raise ValueError(f"{field}: {min(unknown)!r} is not one of the tools")
     if policy.secrets is not None:
         message.secrets = _handling(policy.secrets)
     if policy.personal_data is not None:
@@ -129,6 +138,8 @@ def policy_message(policy: types.Policy) -> pb.Policy:
         tool = message.tools.add(name=name, trust=trust_number(trust))
         if name in policy.tool_screening:
             tool.screening = _PROFILES[types.ScreeningProfile(policy.tool_screening[name])]
+        if name in policy.tool_stale_screening:
+            tool.stale_screening = _STALE[types.StaleScreening(policy.tool_stale_screening[name])]
     return message
 
 
@@ -154,6 +165,8 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
     if rule.screening is not None:
         message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
+    if rule.stale_screening is not None:
+        message.stale_screening = _STALE[types.StaleScreening(rule.stale_screening)]
     if rule.secrets is not None:
         message.secrets = _handling(rule.secrets)
     if rule.personal_data is not None:
@@ -185,6 +198,7 @@ def policy(message: pb.Policy) -> types.Policy:
     administrators = tuple(message.administrators.subjects) if message.HasField("administrators") else None
     tools = {tool.name: trust_level(tool.trust) for tool in message.tools}
     screening = {tool.name: _PROFILE_OF[tool.screening] for tool in message.tools if tool.screening in _PROFILE_OF}
+    stale = {tool.name: _STALE_OF[tool.stale_screening] for tool in message.tools if tool.stale_screening in _STALE_OF}
     return types.Policy(
         tuple(map(_rule, message.rules)),
         administrators,
@@ -193,6 +207,7 @@ def policy(message: pb.Policy) -> types.Policy:
         HANDLING_OF.get(message.secrets),
         HANDLING_OF.get(message.personal_data),
         HANDLING_OF.get(message.unsearched),
+        stale,
     )
 
 
@@ -214,6 +229,7 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         _PROFILE_OF.get(message.screening),
         HANDLING_OF.get(message.secrets),
         HANDLING_OF.get(message.personal_data),
+        _STALE_OF.get(message.stale_screening),
     )
 
 

@@ -12,6 +12,7 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish
 from kokuban_server.core.refusals import DeadlineTooShort, PrincipalLimitReached, TooManyRequests
+from kokuban_server.core.screening.classifying import is_classified
 from kokuban_server.core.sensitive import Handling, Terms
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Screenings:
         self._screener = screener
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._judging: set[asyncio.Task[Any]] = set()
+        self.rule_set = ""
+        """What judged last what came from outside; nothing while that is not known."""
 
     @property
     def waiting_count(self) -> int:
@@ -62,7 +65,10 @@ class Screenings:
 
         Raises `TooManyRequests` and `PrincipalLimitReached` where too many wait, `DeadlineTooShort`, and `ScreenerError`.
         """
-        return await self._in_turn(principal, deadline, lambda: self._screener.screen(text, source))
+        found = await self._in_turn(principal, deadline, lambda: self._screener.screen(text, source))
+        if is_classified(source):
+            self.rule_set = found.version
+        return found
 
     async def redact(
         self, principal: Principal, board_id: str, text: str, deadline: float, *, is_json: bool, addresses: bool

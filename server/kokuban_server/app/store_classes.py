@@ -18,7 +18,7 @@ from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.refusals import StoreCorrupt
 from kokuban_server.core.removals import RemovalState
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_purge
-from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation
+from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation, decode_progress
 from kokuban_server.records.conflict_codec import decode_conflict
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session, encode_lock
 from kokuban_server.records.provenance_codec import decode_origins, decode_removal
@@ -290,6 +290,15 @@ def _by_mark(seen: Seen) -> Verdict | None:
     return None
 
 
+def _by_progress(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    progress = decode_progress(key, seen.record.value)
+    if max(progress.judged_revision, progress.walk_revision) > seen.revision:
+        words = "it says of states to come that they were judged: they would be taken to be"
+        return Verdict(FindingKind.IMPOSSIBLE, words, deletes=(DeleteKey(key),))
+    return None
+
+
 def _by_digest_key(seen: Seen) -> Verdict | None:
     if seen.record.key != keys.SECRET:
         return Verdict(FindingKind.UNKNOWN, "it is no record that this server knows")
@@ -533,6 +542,15 @@ CLASSES: Final = (
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("owner", keys.OWNER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("compaction mark", keys.MARK, _by_mark, where=_nowhere, goes_with_board=False, by_tenant=False),
+    RecordClass(
+        "rescreening",
+        keys.RESCREENING,
+        _by_progress,
+        where=_nowhere,
+        goes_with_board=False,
+        is_named=False,
+        by_tenant=False,
+    ),
     RecordClass("tick", keys.TICK, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False),
     RecordClass(
         "digest key", b"s/", _by_digest_key, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False

@@ -60,6 +60,13 @@ class ScreeningProfile(enum.StrEnum):
     OFF = "off"
 
 
+class StaleScreening(enum.StrEnum):
+    """What becomes, until the rules of now have judged it, of what older ones have let in."""
+
+    RETURN = "return"
+    WITHHOLD = "withhold"
+
+
 class Parent(NamedTuple):
     """A state of an entry that something was made of, or that was given to a read scope."""
 
@@ -98,6 +105,7 @@ class Label(NamedTuple):
         return self._replace(
             trust=min(self.trust, before.trust),
             extends_from=before.extends_from or sequence,
+            screened_by=before.screened_by or self.screened_by,
             suspicious=self.suspicious or before.suspicious,
             holds=self.holds | before.holds,
             unsearched=self.unsearched or before.unsearched,
@@ -107,6 +115,10 @@ class Label(NamedTuple):
         """Give the label of what was screened and let in: what is suspicious is data, whoever gave it."""
         trust = min(self.trust, Trust.EXTERNAL) if suspicious else self.trust
         return self._replace(trust=trust, screened_by=rule_set, suspicious=suspicious)
+
+    def held_back(self, rule_set: str) -> Label:
+        """Give the label of what was let in and turned out to be what is held back: only reviewers are shown it."""
+        return self._replace(trust=Trust.SUSPECT, screened_by=rule_set, suspicious=True)
 
     def holding(self, holds: frozenset[Kind], *, unsearched: bool) -> Label:
         """Give the label of what holds such content."""

@@ -37,7 +37,7 @@ class GetEntryRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -113,7 +113,7 @@ class BatchGetEntriesRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -211,7 +211,7 @@ class ListEntriesRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -296,7 +296,7 @@ class ListRevisionsRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same

@@ -328,7 +328,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_WITHHELD: _ErrorReason.ValueType  # 77
     """FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
-    at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+    at its revision. If it is trusted as much, it was removed since the state that was asked for, or older rules let it in and the
+    policy withholds it until it is judged (`stale_screening`): ask again later. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
     `AGENT`.
     """
     ERROR_REASON_PARENT_NOT_FOUND: _ErrorReason.ValueType  # 78
@@ -724,7 +725,8 @@ session. Metadata: session, limit. Example: `limit` = `256`.
 """
 ERROR_REASON_WITHHELD: ErrorReason.ValueType  # 77
 """FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
-at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+at its revision. If it is trusted as much, it was removed since the state that was asked for, or older rules let it in and the
+policy withholds it until it is judged (`stale_screening`): ask again later. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
 `AGENT`.
 """
 ERROR_REASON_PARENT_NOT_FOUND: ErrorReason.ValueType  # 78

@@ -120,6 +120,32 @@ SCREENING_PROFILE_OFF: ScreeningProfile.ValueType  # 2
 """Nothing looks at it: for what is trusted as much as the team's own code."""
 Global___ScreeningProfile: _TypeAlias = ScreeningProfile  # noqa: Y015
 
+class _StaleScreening:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StaleScreeningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StaleScreening.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STALE_SCREENING_UNSPECIFIED: _StaleScreening.ValueType  # 0
+    """Never sent."""
+    STALE_SCREENING_RETURN: _StaleScreening.ValueType  # 1
+    """It is given as before. What holds without a policy."""
+    STALE_SCREENING_WITHHOLD: _StaleScreening.ValueType  # 2
+    """It is withheld. States of the past are not judged again: those that older rules have let in stay withheld."""
+
+class StaleScreening(_StaleScreening, metaclass=_StaleScreeningEnumTypeWrapper):
+    """StaleScreening is what becomes, after a server with another rule set has started, of what older rules have let in, until it
+    has been judged again. That is done in the background.
+    """
+
+STALE_SCREENING_UNSPECIFIED: StaleScreening.ValueType  # 0
+"""Never sent."""
+STALE_SCREENING_RETURN: StaleScreening.ValueType  # 1
+"""It is given as before. What holds without a policy."""
+STALE_SCREENING_WITHHOLD: StaleScreening.ValueType  # 2
+"""It is withheld. States of the past are not judged again: those that older rules have let in stay withheld."""
+Global___StaleScreening: _TypeAlias = StaleScreening  # noqa: Y015
+
 class _RedactionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
