@@ -15,7 +15,7 @@ from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.locks import LockRecord, LockTarget, Mode, SessionRecord
 from kokuban_server.core.names import EntryKey, parse_region
 from kokuban_server.core.provenance import Selector
-from kokuban_server.core.quarantine import Quarantined
+from kokuban_server.core.quarantine import Quarantined, QuarantineState
 from kokuban_server.core.read_scopes import ReadScope
 from kokuban_server.core.removals import Removal, RemovalState
 from kokuban_server.core.rescreening import Progress
@@ -320,6 +320,7 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
     )
     name = f"{now_ms:015d}-planted"
     nothing = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-nothing")
+    unmarked = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-unmarked")
 
     def conflict() -> Conflict:
         party = Party("planter", request_id="1")
@@ -374,6 +375,20 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
             "unreminded quarantine",
             (Put(keys.on_board(keys.QUARANTINE, main, name), encode_quarantined(item)),),
             (Planted("quarantine", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "unmarked commit that waits for what screens",
+            (
+                Put(unmarked, encode_quarantined(replace(item, state=QuarantineState.PENDING, findings=()))),
+                Put(keys.quarantine_due(now_ms + limits.QUARANTINE_MS, unmarked), b""),
+            ),
+            (Planted("quarantine", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "nothing that waits for what screens",
+            (Put(keys.on_board(keys.PENDING, main, f"{now_ms:015d}-nothing"), b""),),
+            (Planted("pending commit", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
         ),
         Plant(
             "reminder of no quarantine",

@@ -484,6 +484,14 @@ class RegionRule:
     secrets: RedactionHandling | str | None = None
     personal_data: RedactionHandling | str | None = None
     stale_screening: StaleScreening | str | None = None
+    without_verdict: WithoutVerdict | str | None = None
+
+
+class WithoutVerdict(enum.StrEnum):
+    """What becomes of a commit whose texts would have to be screened while nothing is."""
+
+    REFUSE = "refuse"
+    HOLD = "hold"
 
 
 class StaleScreening(enum.StrEnum):
@@ -1178,6 +1186,8 @@ class QuarantineState(enum.StrEnum):
     WAITING = "waiting"
     RELEASED = "released"
     REJECTED = "rejected"
+    PENDING = "pending"
+    """It was not screened yet."""
     UNKNOWN = "unknown"
     """There is none that the caller may know of; or a newer server's word."""
 

@@ -18,6 +18,7 @@ from kokuban_client import (
     RegionRule,
     StaleScreening,
     Verb,
+    WithoutVerdict,
     errors,
 )
 from kokuban_client._wire import policies
@@ -42,6 +43,7 @@ RULES = (
         history_age_max_s=90.5,
         default_ttl_s=0.0,
         stale_screening=StaleScreening.WITHHOLD,
+        without_verdict=WithoutVerdict.HOLD,
     ),
     RegionRule("task:*", default_ttl_s=60.0, secrets=RedactionHandling.REFUSE, personal_data=RedactionHandling.MASK),
 )

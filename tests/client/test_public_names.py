@@ -12,7 +12,8 @@ PUBLIC = {
     "AuditFault", "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo",
     "BoardPolicy", "BoardState", "Bookmark", "ChangeType", "Claim", "ClaimedStep", "Client", "CommitResult",
     "Conflict", "ConflictKind", "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary",
-    "ConflictWatch", "Conflicts", "ContentQuarantined", "ContentSensitive", "Currency", "DeadReason", "Deadlock",
+    "ConflictWatch", "Conflicts", "ContentPending", "ContentQuarantined", "ContentSensitive", "Currency", "DeadReason",
+    "Deadlock",
     "Decision", "Entry", "EntryChange", "EntryKey", "ErasureStatus", "EventType", "Examination", "ExaminedPage",
     "External", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "InDoubt", "Interrupt", "Json",
     "KEEP", "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode",
@@ -27,7 +28,7 @@ PUBLIC = {
     "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepStatus", "StoreFinding",
     "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskEvent", "TaskOver",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
-    "WaitEdge", "Watch", "Withheld", "Written", "WrittenRedaction", "connect", "render_for_prompt",
+    "WaitEdge", "Watch", "Withheld", "WithoutVerdict", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip
 
 

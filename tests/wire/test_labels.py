@@ -577,6 +577,7 @@ async def test_an_endorsement_says_what_and_why(running: Running, field: str) ->
     [
         ("rules[0].read_floor", policy_pb2.Policy(rules=[rule(REGION, read_floor=trust_pb2.TRUST_LEVEL_SUSPECT)])),
         ("rules[0].stale_screening", policy_pb2.Policy(rules=[rule(REGION, stale_screening=9)])),
+        ("rules[0].without_verdict", policy_pb2.Policy(rules=[rule(REGION, without_verdict=9)])),
         ("rules[0].taint_mode", policy_pb2.Policy(rules=[rule(REGION, taint_mode=9)])),
         ("tools[0].name", policy_pb2.Policy(tools=[policy_pb2.ToolRule(trust=AGENT)])),
         ("tools[0].name", policy_pb2.Policy(tools=[policy_pb2.ToolRule(name="x" * 257, trust=AGENT)])),
@@ -605,7 +606,11 @@ async def test_a_policy_comes_back_as_it_was_laid_down(on_any_store: Running, cl
         rules=[
             rule("shared:*", read_floor=USER, taint_mode=policy_pb2.TAINT_MODE_ENFORCE, allows_lowering=True),
             rule("task:*", read_floor=EXTERNAL, taint_mode=policy_pb2.TAINT_MODE_OFF, allows_lowering=False),
-            rule(REGION, stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD),
+            rule(
+                REGION,
+                stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
+                without_verdict=trust_pb2.WITHOUT_VERDICT_HOLD,
+            ),
         ],
         tools=tools,
     )

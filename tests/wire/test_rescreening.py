@@ -5,78 +5,32 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from kokuban.v1 import entry_pb2, policy_pb2, trust_pb2
-from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.app import rescreening
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import ChangeSet, Put
-from kokuban_server.core.screening.phrases import parse_phrases
-from kokuban_server.core.screening.screening import judge, with_findings
-from kokuban_server.core.screening.views import canonical
-from kokuban_server.ports.screener import ScreenerError
 from kokuban_server.records.codec import decode_entry
-from tests.wire.calls import REGION, Agent, Kept, at, made_of, of_source, put, records, refused, rule, until
+from tests.wire.calls import REGION, Agent, Kept, at, eventually, made_of, of_source, put, records, refused, rule, until
+from tests.wire.screening_calls import HARMLESS, PHRASES, STRIPES, ZEBRA, page
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from kokuban_server.core.rescreening import Progress
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
     from kokuban_server.ports.board_store import BoardStore
     from tests.wire.conftest import Running, Started
+    from tests.wire.screening_calls import Rules
 
 EXTERNAL, AGENT, SUSPECT = (
     trust_pb2.TRUST_LEVEL_EXTERNAL,
     trust_pb2.TRUST_LEVEL_AGENT,
     trust_pb2.TRUST_LEVEL_SUSPECT,
 )
-HARMLESS, ZEBRA, STRIPES = "Ferries leave at nine.", "Beware of the zebra crossing.", "A flag with seven stripes."
-PHRASES = "grave zebra crossing\nsuspicious seven stripes\n"
 WITHHOLD = trust_pb2.STALE_SCREENING_WITHHOLD
-
-
-class Rules:
-    """The rules of the servers that are started: those of the project and some phrases, judged in the test's own process."""
-
-    def __init__(self) -> None:
-        self.phrases = ""
-        self.asked: list[str] = []
-        self.fails_over = ""
-        self.is_down = False
-        self.may_judge = asyncio.Event()
-        self.may_judge.set()
-
-    async def screen(self, text: str, source: Source) -> Screening:
-        self.asked.append(text)
-        if text:
-            await self.may_judge.wait()
-        if self.is_down or (self.fails_over and self.fails_over in text):
-            raise ScreenerError("no verdict")
-        found = canonical(text)
-        judged = judge(found, source)
-        if not self.phrases:
-            return judged
-        phrases = parse_phrases(self.phrases)
-        judged = with_findings(judged, list(phrases.findings(found)), source)
-        return judged._replace(version=phrases.version)
-
-    def judged(self, text: str) -> int:
-        """Give how often a text was judged."""
-        return sum(text in asked for asked in self.asked)
-
-
-@pytest.fixture
-def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
-    made = Rules()
-    monkeypatch.setattr(ProcessScreener, "screen", lambda _, text, source: made.screen(text, source))
-    return made
-
-
-def page(path: str, text: str, **more: Any) -> Any:  # noqa: ANN401 - of a put
-    return put(path, text, **{"provenance": of_source(uri=f"https://example.com/{path}"), **more})
 
 
 def progress_of(running: Running) -> Progress | None:
@@ -257,6 +211,18 @@ async def test_by_profile_it_is_withheld_until_it_is_judged(start: Started, rule
     # What is past was not judged.
     snapshot = entry_pb2.ReadConsistency(snapshot=(await agent.page()).token)
     assert [entry.withheld for entry in (await agent.page("tool", consistency=snapshot)).entries] == [True]
+
+
+async def test_a_server_that_has_screened_nothing_learns_its_rules_when_it_has_to(start: Started, rules: Rules) -> None:
+    first, second = await start(), await start()
+    await first.as_agent("ops-1", "operator").set_policy(rule(REGION, stale_screening=WITHHOLD))
+    await first.agent.commit(page("p", HARMLESS))
+
+    async def is_shown() -> bool:
+        return not (await second.agent.page(floor=EXTERNAL)).entries[0].withheld
+
+    assert second.server._judged.rule_set == ""
+    await eventually(is_shown)
 
 
 async def test_a_tool_may_have_a_profile_of_its_own(start: Started, rules: Rules) -> None:

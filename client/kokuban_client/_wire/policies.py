@@ -38,6 +38,11 @@ _STALE = {
     types.StaleScreening.RETURN: trust_pb2.STALE_SCREENING_RETURN,
     types.StaleScreening.WITHHOLD: trust_pb2.STALE_SCREENING_WITHHOLD,
 }
+_WITHOUT = {
+    types.WithoutVerdict.REFUSE: trust_pb2.WITHOUT_VERDICT_REFUSE,
+    types.WithoutVerdict.HOLD: trust_pb2.WITHOUT_VERDICT_HOLD,
+}
+_WITHOUT_OF = {message: without for without, message in _WITHOUT.items()}
 _STALE_OF = {message: stale for stale, message in _STALE.items()}
 _PROFILE_OF = {message: profile for profile, message in _PROFILES.items()}
 _TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
@@ -163,14 +168,7 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         message.read_floor = trust_number(rule.read_floor)
     if rule.taint_mode is not None:
         message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
-    if rule.screening is not None:
-        message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
-    if rule.stale_screening is not None:
-        message.stale_screening = _STALE[types.StaleScreening(rule.stale_screening)]
-    if rule.secrets is not None:
-        message.secrets = _handling(rule.secrets)
-    if rule.personal_data is not None:
-        message.personal_data = _handling(rule.personal_data)
+    _set_screening(message, rule)
     for field, subjects in (
         (message.readers, rule.readers),
         (message.writers, rule.writers),
@@ -181,6 +179,20 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
     if rule.lock_requirement is not None:
         message.lock_requirement = _LOCKS[types.LockRequirement(rule.lock_requirement)]
     return message
+
+
+def _set_screening(message: pb.RegionRule, rule: types.RegionRule) -> None:
+    """Say what becomes of texts."""
+    if rule.screening is not None:
+        message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
+    if rule.stale_screening is not None:
+        message.stale_screening = _STALE[types.StaleScreening(rule.stale_screening)]
+    if rule.without_verdict is not None:
+        message.without_verdict = _WITHOUT[types.WithoutVerdict(rule.without_verdict)]
+    if rule.secrets is not None:
+        message.secrets = _handling(rule.secrets)
+    if rule.personal_data is not None:
+        message.personal_data = _handling(rule.personal_data)
 
 
 def _subjects_message(subjects: Sequence[str]) -> pb.Subjects:
@@ -230,6 +242,7 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         HANDLING_OF.get(message.secrets),
         HANDLING_OF.get(message.personal_data),
         _STALE_OF.get(message.stale_screening),
+        _WITHOUT_OF.get(message.without_verdict),
     )
 
 

@@ -39,12 +39,14 @@ class JudgedStates:
             return None
         return progress
 
+    def may_withhold(self, region: OpenRegion) -> bool:
+        """Say whether anything of a region is withheld for that."""
+        is_said = region.rules.stale_screening is StaleScreening.WITHHOLD
+        return is_said or bool(region.board.policy.tool_stale_screening)
+
     def is_withheld(self, region: OpenRegion, label: Label, head: bytes, revision: int) -> bool:
         """Say whether a state is withheld because it is not judged. `head` is empty for what may be a state of the past."""
-        policy = region.board.policy
-        if region.rules.stale_screening is StaleScreening.RETURN and not policy.tool_stale_screening:
-            return False
-        if not is_withheld_meanwhile(label, region.rules, policy):
+        if not self.may_withhold(region) or not is_withheld_meanwhile(label, region.rules, region.board.policy):
             return False
         if not self.rule_set:
             self.asked.set()

@@ -65,7 +65,6 @@ _YIELD_S: Final = 0.05
 _YIELDS_MAX: Final = 20
 _ACT: Final = Act("kokuban", "", "screened again by other rules")
 _OURSELVES: Final = Principal("", "kokuban", frozenset())
-_ANY_PAGE: Final = Source(SourceKind.EXTERNAL, "none")
 
 
 class _DisownedError(Exception):
@@ -109,10 +108,14 @@ class Rescreening:
                     await self._look()
                     if await self._ownership.hold():
                         await self.turn()
+                if self._judged.rule_set:
+                    self._judged.asked.clear()
+                elif self._judged.asked.is_set():
+                    await asyncio.sleep(self._interval_s)  # nothing is screened now
+                    continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._interval_s):
                         await self._judged.asked.wait()
-                        self._judged.asked.clear()
         finally:
             await self._ownership.let_go()
 
@@ -122,7 +125,7 @@ class Rescreening:
         self._revision = 0 if record is None else record.revision
         self._judged.progress = None if record is None else decode_progress(record.key, record.value)
         if not self._judged.rule_set and (record is not None or self._judged.asked.is_set()):
-            await self._verdict("", _ANY_PAGE)
+            await self._screenings.is_judging()
 
     async def turn(self) -> None:
         """Walk to the end, if it is time.
@@ -135,8 +138,8 @@ class Rescreening:
         if is_known and now_ms < self._next_walk_ms:
             return
         if self._judged.rule_set or await self._is_anything_screened():  # else no rules need to be loaded
-            if not self._judged.rule_set:
-                await self._verdict("", _ANY_PAGE)
+            if not self._judged.rule_set and not await self._screenings.is_judging():
+                return
             await self._walk(await self._begun(now_ms))
         self._next_walk_ms = now_ms + _WALK_PAUSE_MS
 
@@ -255,7 +258,8 @@ class Rescreening:
         try:
             worst = await self._verdict(text_of_state(state, path), Source(kind, label.source.uri or "derived"))
         except ScreenerError:
-            await self._verdict("", _ANY_PAGE)
+            if not await self._screenings.is_judging():
+                raise
             worst = Severity.GRAVE
         if self._judged.rule_set != rule_set:
             raise _DisownedError  # the rules have changed under us
@@ -274,8 +278,7 @@ class Rescreening:
             await asyncio.sleep(_YIELD_S)
         begun_s = loop.time()
         found = await self._screenings.judge(_OURSELVES, text, source, begun_s + _VERDICT_S)
-        if text:
-            await asyncio.sleep(loop.time() - begun_s)
+        await asyncio.sleep(loop.time() - begun_s)
         return worst_of(found.findings)
 
     async def _lower(

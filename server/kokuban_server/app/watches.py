@@ -352,6 +352,8 @@ class Watches:
 
     def _unjudged(self, part: WatchPart, regions: Mapping[Region, OpenRegion]) -> frozenset[tuple[EntryKey, int]]:
         """Give what is in a part that only older rules have let in, where that is withheld. A change may be long past."""
+        if not any(map(self._judged.may_withhold, regions.values())):
+            return frozenset()
         found = [(change.key, change.record.label, b"", change.revision) for change in part.changes]
         found += [
             (key, record.label, keys.head(regions[key.region].prefix, key.path), revision)

@@ -44,6 +44,7 @@ from kokuban_server.app.measured_store import MeasuredStore
 from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.observed_screener import ObservedScreener
+from kokuban_server.app.pending_commits import PendingCommits
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.provenance_trace import ProvenanceTrace
 from kokuban_server.app.quarantine_review import QuarantineReview
@@ -187,7 +188,9 @@ class Server:
         )
         self._redactions = Redactions(ProcessScreener(), request_ids.digest)
         redactor = Redactor(access, self._redactions, request_ids.digest)
-        review = QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept)
+        self._pending = PendingCommits(
+            store, time, screenings, commits, redactor.kept, server_id, _report, settings.upkeep_interval_s
+        )
         reads = Reads(store, access, time, scopes, judged)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
         self._gauges = Gauges(
@@ -233,7 +236,7 @@ class Server:
                 "TrustService": TrustService(
                     screenings,
                     Endorsements(commits, access),
-                    review,
+                    QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept),
                     ProvenanceTrace(store, access),
                     Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
                     redactor,
@@ -277,6 +280,7 @@ class Server:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._removal_upkeep.run(), name="removals"),
             asyncio.create_task(self._rescreening.run(), name="rescreening"),
+            asyncio.create_task(self._pending.run(), name="pending-commits"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
             asyncio.create_task(self._audit.run(), name="audit"),
             asyncio.create_task(self._conflicts.run(), name="conflicts"),

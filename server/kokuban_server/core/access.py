@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.sensitive import STANDARD, Terms
-from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 
 
 class Role(enum.StrEnum):
@@ -109,5 +109,6 @@ class RegionRules:
     """An entry may be written over by what is trusted less than it is."""
     screening: ScreeningProfile = ScreeningProfile.FULL
     stale_screening: StaleScreening = StaleScreening.RETURN
+    without_verdict: WithoutVerdict = WithoutVerdict.REFUSE
     redaction: Terms = STANDARD
     """What becomes of secrets and personal data that are written there."""

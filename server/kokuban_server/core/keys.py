@@ -24,6 +24,7 @@ SECRET: Final = b"s/digest"  # the key of operation digests
 PURGE: Final = b"d/"  # that a deleted board's content is being removed
 SIZE: Final = b"z/"  # what a board takes, as it was last counted
 RESCREENING: Final = b"r/walk"  # how far what older rules have let in was judged again
+PENDING: Final = b"r/p/"  # that such a commit waits for what screens
 QUARANTINE: Final = b"q/"  # a commit that was held back, in order of time
 ORIGIN: Final = b"i/"  # what the states of a commit were made of, in order of time on its board
 REMOVAL: Final = b"p/d/"  # the purge of a source, or the erasure of a person, the newest first

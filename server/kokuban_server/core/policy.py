@@ -11,7 +11,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import WITHOUT_ID, Region, RegionKind, parse_agent, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +75,7 @@ class RegionRule(NamedTuple):
     secrets: Handling | None = None
     personal_data: Handling | None = None
     stale_screening: StaleScreening | None = None
+    without_verdict: WithoutVerdict | None = None
 
 
 class Ruling(NamedTuple):
@@ -192,6 +193,7 @@ _OF_RULES = (
     "allows_lowering",
     "screening",
     "stale_screening",
+    "without_verdict",
 )
 _READERS = frozenset({Role.AUDITOR})
 _NOWHERE = Region(RegionKind.SHARED, "")

@@ -67,6 +67,13 @@ class StaleScreening(enum.StrEnum):
     WITHHOLD = "withhold"
 
 
+class WithoutVerdict(enum.StrEnum):
+    """What becomes of a commit whose texts would have to be screened while nothing is."""
+
+    REFUSE = "refuse"
+    HOLD = "hold"
+
+
 class Parent(NamedTuple):
     """A state of an entry that something was made of, or that was given to a read scope."""
 

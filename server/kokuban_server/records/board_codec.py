@@ -12,7 +12,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 from kokuban_server.records.provenance_codec import encode_bar, read_bar
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         secrets=rule.secrets.name if rule.secrets else "",
         personal_data=rule.personal_data.name if rule.personal_data else "",
         stale_screening=rule.stale_screening or "",
+        without_verdict=rule.without_verdict or "",
     )
 
 
@@ -154,6 +155,7 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         _handling(stored.secrets),
         _handling(stored.personal_data),
         StaleScreening(stored.stale_screening) if stored.stale_screening else None,
+        WithoutVerdict(stored.without_verdict) if stored.without_verdict else None,
     )
 
 

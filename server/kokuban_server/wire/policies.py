@@ -16,7 +16,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 from kokuban_server.wire.encode import timestamp
 from kokuban_server.wire.fields import duration_ms, too_many, trust_level, words
 
@@ -43,6 +43,11 @@ _STALE = {
     trust_pb2.STALE_SCREENING_WITHHOLD: StaleScreening.WITHHOLD,
 }
 _STALE_SCREENING = {stale: message for message, stale in _STALE.items()}
+_WITHOUT = {
+    trust_pb2.WITHOUT_VERDICT_REFUSE: WithoutVerdict.REFUSE,
+    trust_pb2.WITHOUT_VERDICT_HOLD: WithoutVerdict.HOLD,
+}
+_WITHOUT_VERDICT = {without: message for message, without in _WITHOUT.items()}
 _SCREENING = {profile: message for message, profile in _PROFILES.items()}
 HANDLINGS = {
     Handling.MASK: trust_pb2.REDACTION_HANDLING_MASK,
@@ -148,6 +153,11 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
     if has("history_age_max"):
         field = f"{place}.history_age_max"
         age_ms = duration_ms(message.history_age_max, field, limits.POLICY_HISTORY_AGE_MS_MIN, limits.EXPIRY_MS_MAX)
+    without = message.without_verdict
+    if without and without not in _WITHOUT:
+        raise InvalidRequest(
+            "FIELD_INVALID", f"{place}.without_verdict", "not a way of handling that this server knows"
+        )
     return RegionRule(
         message.pattern,
         _subjects(message.readers, f"{place}.readers") if has("readers") else None,
@@ -165,6 +175,7 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         _handling(message.secrets, f"{place}.secrets"),
         _handling(message.personal_data, f"{place}.personal_data"),
         _stale(message.stale_screening, f"{place}.stale_screening") if message.stale_screening else None,
+        _WITHOUT[without] if without else None,
     )
 
 
@@ -213,6 +224,8 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         message.screening = _SCREENING[rule.screening]
     if rule.stale_screening is not None:
         message.stale_screening = _STALE_SCREENING[rule.stale_screening]
+    if rule.without_verdict is not None:
+        message.without_verdict = _WITHOUT_VERDICT[rule.without_verdict]
     if rule.secrets is not None:
         message.secrets = HANDLINGS[rule.secrets]
     if rule.personal_data is not None:

@@ -412,6 +412,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
     `256`.
     """
+    ERROR_REASON_CONTENT_PENDING: _ErrorReason.ValueType  # 110
+    """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
+    wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
+    not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+    Example: `field` = `mutations[0]`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the machine-readable part of every refusal: `google.rpc.ErrorInfo.reason` is the value's name without the
@@ -808,5 +814,11 @@ ERROR_REASON_TASK_FULL: ErrorReason.ValueType  # 99
 """FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
 Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
 `256`.
+"""
+ERROR_REASON_CONTENT_PENDING: ErrorReason.ValueType  # 110
+"""FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
+wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
+not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+Example: `field` = `mutations[0]`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

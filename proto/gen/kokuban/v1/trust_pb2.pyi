@@ -146,6 +146,30 @@ STALE_SCREENING_WITHHOLD: StaleScreening.ValueType  # 2
 """It is withheld. States of the past are not judged again: those that older rules have let in stay withheld."""
 Global___StaleScreening: _TypeAlias = StaleScreening  # noqa: Y015
 
+class _WithoutVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WithoutVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WithoutVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WITHOUT_VERDICT_UNSPECIFIED: _WithoutVerdict.ValueType  # 0
+    """Never sent."""
+    WITHOUT_VERDICT_REFUSE: _WithoutVerdict.ValueType  # 1
+    """It is refused with `SCREENING_UNAVAILABLE`, and can be tried again. What holds without a policy."""
+    WITHOUT_VERDICT_HOLD: _WithoutVerdict.ValueType  # 2
+    """It is kept whole, readable to nobody, and answered with `CONTENT_PENDING`; it is committed once it was screened."""
+
+class WithoutVerdict(_WithoutVerdict, metaclass=_WithoutVerdictEnumTypeWrapper):
+    """WithoutVerdict is what becomes of a commit whose texts would have to be screened while what screens is down or too slow."""
+
+WITHOUT_VERDICT_UNSPECIFIED: WithoutVerdict.ValueType  # 0
+"""Never sent."""
+WITHOUT_VERDICT_REFUSE: WithoutVerdict.ValueType  # 1
+"""It is refused with `SCREENING_UNAVAILABLE`, and can be tried again. What holds without a policy."""
+WITHOUT_VERDICT_HOLD: WithoutVerdict.ValueType  # 2
+"""It is kept whole, readable to nobody, and answered with `CONTENT_PENDING`; it is committed once it was screened."""
+Global___WithoutVerdict: _TypeAlias = WithoutVerdict  # noqa: Y015
+
 class _RedactionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015

@@ -1203,6 +1203,7 @@ class QuarantineRecord(_message.Message):
     REVIEW_TIME_MS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
     request: _builtins.bytes
     """request is the commit as it was sent; empty once it was reviewed."""
     agent: _builtins.str
@@ -1214,7 +1215,7 @@ class QuarantineRecord(_message.Message):
     field: _builtins.str
     """field is where the gravest was found."""
     state: _builtins.int
-    """state is 1 while it waits, 2 when it was released, 3 when it was rejected."""
+    """state is 1 while it waits, 2 when it was released, 3 when it was rejected, 4 while it waits for what screens."""
     reviewer: _builtins.str
     """reviewer is who reviewed it."""
     review_reason: _builtins.str
@@ -1243,6 +1244,10 @@ class QuarantineRecord(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentRecord]:
         """keys are the entries that it would write: region and path."""
 
+    @_builtins.property
+    def author(self) -> Global___HeldAuthorRecord:
+        """author is by whose right it is committed; only while it waits for what screens."""
+
     def __init__(
         self,
         *,
@@ -1261,14 +1266,53 @@ class QuarantineRecord(_message.Message):
         review_time_ms: _builtins.int = ...,
         keys: _abc.Iterable[Global___ParentRecord] | None = ...,
         operation: _builtins.bytes = ...,
+        author: Global___HeldAuthorRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "create_time_ms", b"create_time_ms", "field", b"field", "findings", b"findings", "keys", b"keys", "labels", b"labels", "operation", b"operation", "request", b"request", "review_reason", b"review_reason", "review_time_ms", b"review_time_ms", "reviewer", b"reviewer", "rule_set", b"rule_set", "sequences", b"sequences", "source", b"source", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "author", b"author", "create_time_ms", b"create_time_ms", "field", b"field", "findings", b"findings", "keys", b"keys", "labels", b"labels", "operation", b"operation", "request", b"request", "review_reason", b"review_reason", "review_time_ms", b"review_time_ms", "reviewer", b"reviewer", "rule_set", b"rule_set", "sequences", b"sequences", "source", b"source", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuarantineRecord: _TypeAlias = QuarantineRecord  # noqa: Y015
+
+@_typing.final
+class HeldAuthorRecord(_message.Message):
+    """HeldAuthorRecord is by whose right a commit is made that waits for what screens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLES_FIELD_NUMBER: _builtins.int
+    IS_DEVELOPMENT_FIELD_NUMBER: _builtins.int
+    ACTING_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    is_development: _builtins.bool
+    """is_development is whether everything is its own."""
+    expires_ms: _builtins.int
+    """expires_ms is when its credential ends; 0 for never."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """roles are the author's, in words."""
+
+    @_builtins.property
+    def acting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """acting are those regions of the commit that are the author's own to act for."""
+
+    def __init__(
+        self,
+        *,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        is_development: _builtins.bool = ...,
+        acting: _abc.Iterable[_builtins.str] | None = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldAuthorRecord: _TypeAlias = HeldAuthorRecord  # noqa: Y015
 
 @_typing.final
 class RescreeningRecord(_message.Message):
@@ -1374,6 +1418,7 @@ class StoredRegionRule(_message.Message):
     SECRETS_FIELD_NUMBER: _builtins.int
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     STALE_SCREENING_FIELD_NUMBER: _builtins.int
+    WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -1400,6 +1445,8 @@ class StoredRegionRule(_message.Message):
     """personal_data is what becomes of personal data, in words, or empty."""
     stale_screening: _builtins.str
     """stale_screening is what becomes of what older rules have let in, in words, or empty."""
+    without_verdict: _builtins.str
+    """without_verdict is what becomes of what cannot be screened, in words, or empty."""
     @_builtins.property
     def readers(self) -> Global___StoredSubjects:
         """readers are who may read."""
@@ -1431,10 +1478,11 @@ class StoredRegionRule(_message.Message):
         secrets: _builtins.str = ...,
         personal_data: _builtins.str = ...,
         stale_screening: _builtins.str = ...,
+        without_verdict: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
