@@ -9,6 +9,8 @@ PYTHON ?=
 TESTS ?=
 DATA ?=
 BIN := .venv/bin
+# A file's tests stay together: they share servers.
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 export PYTHON
 
@@ -31,7 +33,7 @@ demo: environment
 	$(BIN)/kokuban demo
 
 test: environment etcd
-	$(BIN)/pytest -m "not faults and not observability" $(TESTS)
+	$(BIN)/pytest -m "not faults and not observability" $(PARALLEL) $(TESTS)
 
 test-faults: environment etcd
 	$(BIN)/pytest -m faults $(TESTS)

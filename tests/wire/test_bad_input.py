@@ -30,6 +30,7 @@ from kokuban.v1 import (
 )
 from kokuban_server.core import limits, names
 from kokuban_server.core.revision import encode_token
+from kokuban_server.wire.free_texts import texts_of, words_of
 from kokuban_server.wire.status import CODE_BY_REASON
 from tests.wire.calls import (
     REGION,
@@ -1805,3 +1806,12 @@ async def test_a_computed_value_has_the_limits_of_any_value(agent: Agent) -> Non
     await agent.commit(commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key("d"), items=[deep])))
     with refused("VALUE_FULL", field="mutations[0].add_to_set"):
         await agent.commit(commit_pb2.Mutation(add_to_set=commit_pb2.AddToSet(key=key("d"), items=[f"[{deep}]"])))
+
+
+@pytest.mark.parametrize("method", FULL)
+def test_the_short_look_at_a_request_has_every_text_of_the_long_one(method: str) -> None:
+    """Here, as it needs a message of each kind with everything in it."""
+    request = FULL[method]()
+    texts = texts_of(request)
+    assert words_of(request) == [text.searched for text in texts]
+    assert len(texts) >= 8 or not method.endswith("/Commit")

@@ -56,6 +56,16 @@ class FreeText(NamedTuple):
     origin: object = None
     """Where it stands, for who puts another one there."""
 
+    @property
+    def prefix(self) -> str:
+        """What it is searched behind: `password` tells what the value of a pair is."""
+        return f"{self.said_of}: " if self.said_of else ""
+
+    @property
+    def searched(self) -> str:
+        """What is searched."""
+        return self.prefix + self.text
+
 
 class Found(NamedTuple):
     """What was found of one type in one text, without what it is."""
@@ -128,8 +138,6 @@ class Redactions:
 
         Raises `ScreeningUnavailable` where nothing is known, and `DeadlineTooShort`.
         """
-        if not texts or _is_clean(texts):
-            return NOTHING
         masked: dict[int, str] = {}
         found: list[Found] = []
         unsearched: list[FreeText] = []
@@ -155,7 +163,7 @@ class Redactions:
                 refusals.append(refusal)
             if not redaction.is_whole:
                 unsearched.append(text)
-            prefix = _prefix(text)
+            prefix = text.prefix
             if text.treatment in _MASKED and redaction.text != prefix + text.text:
                 masked[place] = redaction.text.removeprefix(prefix)
             found += _found(text, terms, redaction, len(prefix))
@@ -175,7 +183,7 @@ class Redactions:
 
     async def _one(self, text: FreeText, wish: Wish, deadline: float, *, at_once: bool) -> Redaction | None:
         """Redact one text; nothing where there is nothing to search it for."""
-        words = _prefix(text) + text.text
+        words = text.searched
         wish = wish._replace(is_json=text.treatment is Treatment.JSON)
         try:
             if at_once:
@@ -209,6 +217,20 @@ class Redactions:
         self._turn.release()
         if not working.cancelled():
             working.exception()  # who asked is told, if they still wait
+
+
+def holds_nothing(texts: Iterable[str]) -> bool:
+    """Say whether nothing is to be found in some short texts, by searching all of them at once. False is not known."""
+    together = _APART.join(texts)
+    # JSON is to be read with its escapes undone.
+    if len(together) > limits.REDACTED_HINTED_CHARACTERS_MAX or "\\" in together:
+        return False
+    try:
+        if len(together) > limits.REDACTED_AT_ONCE_CHARACTERS_MAX:
+            return not _is_hinted(together)
+        return is_clean(together)
+    except NotSearchedError:
+        return False
 
 
 def terms_for(board: Board | None, regions: Iterable[Region]) -> Terms:
@@ -250,28 +272,9 @@ _APART: Final = f" {HOLE} "
 """Between texts that are searched together: no pattern goes over it."""
 
 
-def _is_clean(texts: Sequence[FreeText]) -> bool:
-    """Say whether nothing is to be found in some short texts, by searching all of them at once. False is not known."""
-    together = _APART.join([_prefix(text) + text.text if text.said_of else text.text for text in texts])
-    # JSON is to be read with its escapes undone.
-    if len(together) > limits.REDACTED_HINTED_CHARACTERS_MAX or "\\" in together:
-        return False
-    try:
-        if len(together) > limits.REDACTED_AT_ONCE_CHARACTERS_MAX:
-            return not _is_hinted(together)
-        return is_clean(together)
-    except NotSearchedError:
-        return False
-
-
 def _is_hinted(text: str) -> bool:
     hints = hinted(text, addresses=False)
     return bool(hints.rules or hints.encodings)
-
-
-def _prefix(text: FreeText) -> str:
-    """Give what a text is searched behind: `password` tells what the value of a pair is."""
-    return f"{text.said_of}: " if text.said_of else ""
 
 
 def _refusal(text: FreeText, terms: Terms, redaction: Redaction) -> Refusal | None:

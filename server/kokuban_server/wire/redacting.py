@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban.v1 import commit_pb2, trust_pb2
-from kokuban_server.app.redactions import NOTHING, RedactedOtherwiseError, holdings, terms_for
+from kokuban_server.app.redactions import NOTHING, RedactedOtherwiseError, holdings, holds_nothing, terms_for
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.core.sensitive import strictest
 from kokuban_server.wire import encode
 from kokuban_server.wire.decode import commit_request, decode_again
 from kokuban_server.wire.fields import parse_message
-from kokuban_server.wire.free_texts import put_back, texts_of
+from kokuban_server.wire.free_texts import put_back, texts_of, words_of
 from kokuban_server.wire.policies import HANDLINGS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Redactor:
         board = await self._access.look(principal, board_id, deadline)
         named = tuple(dict.fromkeys(regions))
         terms = terms_for(board, named)
-        if terms.is_off:
+        if terms.is_off or holds_nothing(words_of(message)):
             return False
         texts = texts_of(message)
         redacted = await self._redactions.redact(board, texts, lambda _: terms, deadline)
@@ -73,8 +73,8 @@ class Redactor:
         policy = board.policy
         terms = {key.region: policy.redaction_in(key.region) for key, _, _ in request.mutations}
         common = strictest(terms.values()) if policy.rules and terms else policy.redaction
-        if common.is_off:
-            return request._replace(holdings=holdings(NOTHING, terms)), NOTHING
+        if common.is_off or holds_nothing(words_of(message)):
+            return request.holding(holdings(NOTHING, terms)), NOTHING
 
         def terms_of(text: FreeText) -> Terms:
             named = [key.region for key, _, place in request.mutations if place == text.mutation]
@@ -89,7 +89,7 @@ class Redactor:
             request = commit_request(message, self._digest, traceparent)._replace(digest=digest)
             for place in redacted.texts:  # as it was sent: other terms may come to hold
                 put_back(texts[place], texts[place].text)
-        return request._replace(holdings=holdings(redacted, terms)), redacted
+        return request.holding(holdings(redacted, terms)), redacted
 
     async def kept(self, principal: Principal, raw: bytes, deadline: float) -> CommitRequest:
         """Give a commit that was kept, as it may be written under what holds now. Raises as `commit`."""
