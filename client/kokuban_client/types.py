@@ -603,6 +603,22 @@ class Status:
     size_bytes_max: int
     """0 if the store has no limit."""
     leader: str
+    rescreening: Rescreening | None = None
+    """How far the server's screening rules have come; for operators, once they have begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescreening:
+    """How far screening rules have come with judging the entries, of the whole store, that older rules let in."""
+
+    rule_set: str
+    begin_time: datetime
+    waiting: int
+    """How many are left, about."""
+    kept: int
+    lowered: int
+    withheld: int
+    """How many are shown to reviewers only, since."""
 
 
 @dataclass(frozen=True, slots=True)

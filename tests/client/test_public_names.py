@@ -22,7 +22,7 @@ PUBLIC = {
     "PolicyChanged", "PolicyVersion", "Presence", "ProvenanceDirection", "ProvenanceLink", "ProvenanceState",
     "ProvenanceTrace", "PurgeReceipt", "QuarantineState", "QuarantinedCommit", "Queued", "ReadScopePurged",
     "Redaction", "RedactionFinding", "RedactionHandling", "RedactionKind", "Refused", "RegionRule", "Removal",
-    "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Reset", "ResumeState", "Review", "Revision",
+    "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Rescreening", "Reset", "ResumeState", "Review", "Revision",
     "RevisionMismatch", "SNAPSHOT", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
     "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepStatus", "StoreFinding",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kokuban.v1 import entry_pb2, policy_pb2, trust_pb2
+from kokuban.v1 import admin_service_pb2, entry_pb2, policy_pb2, trust_pb2
 from kokuban_server.app import rescreening
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import ChangeSet, Put
@@ -56,6 +56,14 @@ async def successor(start: Started, running: Running, on: BoardStore | None = No
     return await start(on, **settings)
 
 
+async def status(running: Running, role: str) -> admin_service_pb2.GetStatusResponse:
+    asking = running.as_agent("x", role)
+    answer: admin_service_pb2.GetStatusResponse = await asking.admin.GetStatus(
+        admin_service_pb2.GetStatusRequest(), metadata=asking.metadata
+    )
+    return answer
+
+
 def chief(running: Running) -> Agent:
     return running.as_agent("chief-1", "member,supervisor")
 
@@ -85,6 +93,10 @@ async def test_what_new_rules_find_is_withheld_or_lowered_and_all_else_stays_as_
     second = await successor(start, first, any_store, screening_phrases_file=phrases)
     done = await judged_again(second)
     assert (done.kept, done.lowered, done.withheld, done.waiting) == (1, 1, 1, 0)
+    told = await status(second, "operator")
+    assert (told.rescreening.kept_count, told.rescreening.withheld_count, told.rescreening.waiting_count) == (1, 1, 0)
+    assert "own-" in told.rescreening.rule_set
+    assert not (await status(second, "member")).HasField("rescreening")
     agent = second.agent
     assert await agent.asked("fine") == before["fine"]
     assert await agent.get("own") == before["own"]

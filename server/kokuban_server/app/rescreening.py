@@ -215,7 +215,7 @@ class Rescreening:
         state = _meant(record, progress)
         if state is None:
             return progress
-        progress = progress._replace(waiting=progress.waiting - 1)
+        progress = progress._replace(waiting=max(0, progress.waiting - 1))
         tenant, board_id, key = keys.parse_head(record.key)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
             board = await self._boards.read(tenant, board_id, _CALL_S) if board_id else None
@@ -330,6 +330,7 @@ def _lowered(before: EntryRecord, label: Label) -> EntryRecord | None:
     """Give a state of the past as it is trusted now, if older rules have let it in and it was trusted more."""
     mine = before.label
     worse = mine._replace(trust=min(mine.trust, label.trust), suspicious=mine.suspicious or label.suspicious)
-    if mine.screened_by in {"", label.screened_by} or before.state is not EntryState.LIVE or worse == mine:
+    is_older = bool(mine.screened_by) and mine.screened_by != label.screened_by and not mine.endorsed_by
+    if not is_older or before.state is not EntryState.LIVE or worse == mine:
         return None
     return replace(before, label=worse)

@@ -229,7 +229,9 @@ class Server:
                     ConflictReading(store, access, time, settings.bookmark_interval_s), epoch
                 ).methods,
                 "AdminService": {
-                    **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
+                    **AdminService(
+                        Administration(store, access, importlib.metadata.version("kokuban"), audit, judged)
+                    ).methods,
                     **BoardMethods(board_administration, redactor).methods,
                     **_bookkeeping(store, access, audit, window_ms),
                 },

@@ -266,7 +266,9 @@ class AdminService:
     async def get_status(self, raw: bytes, call: Call) -> bytes:
         """Say how the server and its store are."""
         parse_message(admin_pb.GetStatusRequest, raw)
-        return encode.server_status(await self._administration.status(call.deadline)).SerializeToString()
+        return encode.server_status(
+            await self._administration.status(call.principal, call.deadline)
+        ).SerializeToString()
 
     async def compact(self, raw: bytes, call: Call) -> bytes:
         """Forget history."""

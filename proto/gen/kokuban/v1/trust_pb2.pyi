@@ -131,7 +131,9 @@ class _StaleScreeningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StaleS
     STALE_SCREENING_RETURN: _StaleScreening.ValueType  # 1
     """It is given as before. What holds without a policy."""
     STALE_SCREENING_WITHHOLD: _StaleScreening.ValueType  # 2
-    """It is withheld. States of the past are not judged again: those that older rules have let in stay withheld."""
+    """It is withheld. States of the past are not judged again: those that older rules have let in stay withheld, also from `local`
+    reads, which may be of the past.
+    """
 
 class StaleScreening(_StaleScreening, metaclass=_StaleScreeningEnumTypeWrapper):
     """StaleScreening is what becomes, after a server with another rule set has started, of what older rules have let in, until it
@@ -143,7 +145,9 @@ STALE_SCREENING_UNSPECIFIED: StaleScreening.ValueType  # 0
 STALE_SCREENING_RETURN: StaleScreening.ValueType  # 1
 """It is given as before. What holds without a policy."""
 STALE_SCREENING_WITHHOLD: StaleScreening.ValueType  # 2
-"""It is withheld. States of the past are not judged again: those that older rules have let in stay withheld."""
+"""It is withheld. States of the past are not judged again: those that older rules have let in stay withheld, also from `local`
+reads, which may be of the past.
+"""
 Global___StaleScreening: _TypeAlias = StaleScreening  # noqa: Y015
 
 class _WithoutVerdict:
