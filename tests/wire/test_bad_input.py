@@ -200,7 +200,11 @@ FULL: dict[str, Callable[[], Message]] = {
         board="main", key=key("e"), consistency=fresh("at_least"), **_TRUSTING
     ),
     BOARD + "BatchGetEntries": lambda: board_service_pb2.BatchGetEntriesRequest(
-        board="main", keys=[key("e"), key("f")], consistency=fresh("snapshot"), **_TRUSTING
+        board="main",
+        keys=[key("e"), key("f")],
+        consistency=fresh("snapshot"),
+        prompt=board_service_pb2.PromptOptions(per_source_max=1),
+        **_TRUSTING,
     ),
     BOARD + "ListEntries": lambda: board_service_pb2.ListEntriesRequest(
         board="main",
@@ -209,6 +213,7 @@ FULL: dict[str, Callable[[], Message]] = {
         page_size=1,
         page_token="x",  # noqa: S106 - no password
         consistency=fresh("at_least"),
+        prompt=board_service_pb2.PromptOptions(per_source_max=1),
         **_TRUSTING,
     ),
     BOARD + "ListRevisions": lambda: board_service_pb2.ListRevisionsRequest(
