@@ -1,5 +1,5 @@
 # A newcomer's way in: `make demo`, `make test`. Each target sets up what it needs first; see tests/README.md for what the
-# tests prove. PYTHON=… chooses the interpreter, TESTS=… which tests run, DATA=… a folder of texts that is no part of this project.
+# tests prove. PYTHON=… chooses the interpreter, TESTS=… which tests run, DATA=… a folder of data that is no part of this project.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,7 +14,7 @@ PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 export PYTHON
 
-.PHONY: help demo test test-faults test-observability mlflow check bench bench-screening train-classifier gen lock clean environment etcd
+.PHONY: help demo test test-faults test-observability mlflow check bench bench-screening train-classifier replay gen lock clean environment etcd
 
 help:
 	@echo 'make demo         agents review real code together, keep what is private, purge a bad source, resume a task; all proved'
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench        measure, into build/bench.json'
 	@echo 'make bench-screening DATA=…   measure what screening finds in texts that you have, into build/screening.json'
 	@echo 'make train-classifier DATA=…  train the classifier again, with texts that you have'
+	@echo 'make replay DATA=…            replay recorded runs of agents as tasks whose workers are killed, into build/replay.json'
 	@echo 'make gen          make the generated code again: stubs from proto/, the client for threads'
 	@echo 'make lock         choose the versions in requirements.lock again'
 	@echo 'make clean        remove what was built; the environment in .venv stays'
@@ -66,6 +67,10 @@ bench-screening: environment
 train-classifier: environment
 	@test -n '$(DATA)' || { echo 'DATA=… names the folder that has the texts, as JSON Lines; they are no part of this project'; exit 2; }
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m training.train '$(DATA)'
+
+replay: environment
+	@test -n '$(DATA)' || { echo 'DATA=… names the recorded runs, a file or a folder of JSON; they are no part of this project'; exit 2; }
+	$(BIN)/python tests/replay/replay.py '$(DATA)'
 
 gen: environment
 	$(BIN)/python proto/generate.py

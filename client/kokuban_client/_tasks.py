@@ -126,7 +126,8 @@ class StepHold(Hold):
 
         `action_id` is unique in the step and says what the action is for (`mail:order-17`); else it is the name. The result is
         any value that an entry can hold; `source` says where it comes from. An action that raises NotDone has not happened and
-        may be begun again; after any other exception that is not known.
+        may be begun again; after any other exception that is not known. If the lock was lost while the intent was recorded, it
+        is not done, and LockLost is raised.
         """
         action, policy = action_id or name, InDoubt(if_in_doubt)
         try:
@@ -138,6 +139,7 @@ class StepHold(Hold):
                 raise
             await self._happened(EventType.ACTION_SKIPPED, action)
             return None
+        self.check()  # the answer may have come so late that somebody else goes on by now
         try:
             result = content_of(await _channel.settled(act()))
         except NotDone as failed:

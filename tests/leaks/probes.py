@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from tests.leaks.cast import Principal
 
-About = Literal["entry", "region", "lock", "session", "board", "nothing"]
+About = Literal["entry", "region", "task", "lock", "session", "board", "nothing"]
+"""A task is a region that is a task's."""
 
 
 class Target(NamedTuple):
@@ -391,24 +392,81 @@ def _sum_up_all_conflicts(_draw: random.Random, _caller: Principal, at: Target) 
     return conflict_service_pb2.SummarizeConflictsRequest(board=at.board, top=100)
 
 
-def _task(draw: random.Random, at: Target) -> str:
-    """Give the task whose region it is, or that of one's own entry; else one that nobody has."""
-    kind, _, name = draw.choice([at.region, at.own.region]).partition(":")
-    return name if kind == "task" else "nobodys"
+def _task(at: Target) -> str:
+    """Give the id of the task that is meant."""
+    return at.region.partition(":")[2]
 
 
-def _create_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    goal = entry_pb2.Value(text="to be done")
+def _create_task(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_request(at.board, at.region, at.new_id, at.mark)
+
+
+def task_request(board: str, region: str, request_id: str, mark: str) -> task_service_pb2.CreateTaskRequest:
+    """Give a request to begin a region's task, with steps that are given often."""
+    words, terms = entry_pb2.Value(text=mark), task_pb2.StepTerms(attempts_max=100)
     return task_service_pb2.CreateTaskRequest(
-        board=at.board,
-        request_id=at.new_id,
-        task=task_pb2.CreateTask(task=_task(draw, at), goal=goal),
-        steps=[task_pb2.NewStep(step="s", input=goal)],
+        board=board,
+        request_id=request_id,
+        task=task_pb2.CreateTask(task=region.partition(":")[2], goal=words),
+        steps=[task_pb2.NewStep(step=name, input=words, terms=terms) for name in ("s", "sub_0/s", "sub_01/s")],
     )
 
 
-def _get_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    return task_service_pb2.GetTaskRequest(board=at.board, task=_task(draw, at))
+def questions(board: str, region: str, request_id: str, mark: str) -> commit_pb2.CommitRequest:
+    """Give a commit that asks everything of a task that `_answer` answers."""
+    request = commit_pb2.CommitRequest(board=board, request_id=request_id, reason=mark)
+    for number in range(_QUESTIONS):
+        event = request.mutations.add().append_event
+        event.task, event.id = region.partition(":")[2], f"q{number}"
+        event.type, event.data.text = task_pb2.EVENT_TYPE_INTERRUPT_OPENED, mark
+    return request
+
+
+_QUESTIONS = 10
+
+
+def _commit_to_task(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    """Say something of a task as a whole."""
+    words = entry_pb2.Value(text=at.mark)
+    wish = task_pb2.AppendEvent(task=_task(at), data=words, type=task_pb2.EVENT_TYPE_CONSTRAINT_SET)
+    wish.id = f"wish-{draw.randrange(50)}"
+    note = task_pb2.AppendEvent(task=_task(at), data=words, type=task_pb2.EVENT_TYPE_NOTE, error=at.mark)
+    step = task_pb2.NewStep(step=f"more-{draw.randrange(1 << 30)}", input=words)
+    said = draw.choice(
+        (
+            commit_pb2.Mutation(append_event=wish),
+            commit_pb2.Mutation(append_event=note),
+            commit_pb2.Mutation(add_step=task_pb2.AddStep(task=_task(at), step=step)),
+        )
+    )
+    return commit_pb2.CommitRequest(board=at.board, request_id=at.new_id, mutations=[said], reason=at.mark)
+
+
+def in_step(
+    draw: random.Random, board: str, claimed: task_service_pb2.ClaimNextStepResponse, task: str, mark: str
+) -> commit_pb2.CommitRequest:
+    """Give a commit by a step's holder that says something of each kind, and perhaps ends the step."""
+    step, words = claimed.step.step, entry_pb2.Value(text=mark)
+    request = commit_pb2.CommitRequest(board=board, fences=[claimed.granted.fence], reason=mark)
+    action = f"act-{draw.randrange(1 << 30)}"
+    for kind in (task_pb2.EVENT_TYPE_ACTION_STARTED, task_pb2.EVENT_TYPE_ACTION_DONE, task_pb2.EVENT_TYPE_NOTE):
+        event = task_pb2.AppendEvent(task=task, step=step, type=kind, data=words, error=mark)
+        if kind != task_pb2.EVENT_TYPE_NOTE:
+            event.id = action
+        if kind == task_pb2.EVENT_TYPE_ACTION_STARTED:
+            event.if_in_doubt = task_pb2.IN_DOUBT_POLICY_ASK
+        request.mutations.add().append_event.CopyFrom(event)
+    state = task_pb2.SaveCheckpoint(task=task, step=step, state=words)
+    request.mutations.add().save_checkpoint.CopyFrom(state)
+    if draw.random() < 0.5:
+        outcome = draw.choice((task_pb2.STEP_OUTCOME_FAILED, task_pb2.STEP_OUTCOME_YIELDED, task_pb2.STEP_OUTCOME_DONE))
+        end = task_pb2.CompleteStep(task=task, step=step, outcome=outcome, result=words, error=mark)
+        request.mutations.add().complete_step.CopyFrom(end)
+    return request
+
+
+def _get_task(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.GetTaskRequest(board=at.board, task=_task(at))
 
 
 def _tasks(draw: random.Random, _caller: Principal, at: Target) -> Message:
@@ -417,13 +475,18 @@ def _tasks(draw: random.Random, _caller: Principal, at: Target) -> Message:
 
 def _events(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.ListEventsRequest(
-        board=at.board, task=_task(draw, at), page_size=draw.choice([1, 1000]), **_trusting(draw, at)
+        board=at.board, task=_task(at), page_size=draw.choice([1, 1000]), **_trusting(draw, at)
     )
 
 
-def _claim_step(draw: random.Random, _caller: Principal, at: Target) -> Message:
+def _claim_step(_draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.ClaimNextStepRequest(
-        board=at.board, session_id=at.own_session, request_id=at.new_id, task=_task(draw, at), purpose=at.mark
+        board=at.board,
+        session_id=at.own_session,
+        request_id=at.new_id,
+        task=_task(at),
+        purpose=at.mark,
+        lock_delay=lasting(0),
     )
 
 
@@ -431,14 +494,18 @@ def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.ResumeTaskRequest(
         board=at.board,
         request_id=at.new_id,
-        task=_task(draw, at),
-        answers=[task_service_pb2.InterruptAnswer(id="q", answer=entry_pb2.Value(text="yes"))],
+        task=_task(at),
+        answers=[
+            task_service_pb2.InterruptAnswer(id=f"q{draw.randrange(_QUESTIONS)}", answer=entry_pb2.Value(text=at.mark))
+        ],
     )
 
 
 def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
-    task = task_pb2.CancelTask(task=_task(draw, at), reason="over")
-    return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=task)
+    """Cancel a task now and then: of one that is over nothing more is said."""
+    task = _task(at) if draw.random() < 0.6 else "nobodys"
+    cancelled = task_pb2.CancelTask(task=task, reason=at.mark)
+    return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=cancelled)
 
 
 def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
@@ -482,6 +549,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("entry", _derived, told_like_absent=True, reasons=frozenset({"PARENT_NOT_FOUND", "WRITE_FORBIDDEN"})),
         Row("lock", lambda _draw, _caller, at: _fenced(at)),
         Row("session", _scoped),
+        Row("task", _commit_to_task),
     ),
     "BoardService.CommitStream": (
         Row("lock", _commit_stream),
@@ -503,13 +571,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "LockService.ReleaseLock": (Row("lock", _release),),
     "LockService.ListLocks": (Row("region", _locks),),
     "LockService.BreakLock": (Row("lock", _break),),
-    "TaskService.CreateTask": (Row("board", _create_task),),
-    "TaskService.GetTask": (Row("board", _get_task),),
+    "TaskService.CreateTask": (Row("task", _create_task),),
+    "TaskService.GetTask": (Row("task", _get_task),),
     "TaskService.ListTasks": (Row("board", _tasks),),
-    "TaskService.ListEvents": (Row("board", _events),),
-    "TaskService.ClaimNextStep": (Row("board", _claim_step),),
-    "TaskService.ResumeTask": (Row("board", _answer),),
-    "TaskService.CancelTask": (Row("board", _cancel),),
+    "TaskService.ListEvents": (Row("task", _events),),
+    "TaskService.ClaimNextStep": (Row("task", _claim_step),),
+    "TaskService.ResumeTask": (Row("task", _answer),),
+    "TaskService.CancelTask": (Row("task", _cancel),),
     "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),
     "ConflictService.WatchConflicts": (Row("region", _watch_conflicts),),
     "ConflictService.SummarizeConflicts": (Row("region", _sum_up_conflicts), Row("board", _sum_up_all_conflicts)),

@@ -26,12 +26,13 @@ from kokuban.v1 import (
     entry_pb2,
     lock_pb2,
     lock_service_pb2,
+    task_service_pb2,
     trust_service_pb2,
 )
 from kokuban.v1 import session_service_pb2 as session_pb
 from tests.leaks.answers import ID, MARK, REQUEST_ID, Answer
 from tests.leaks.cast import BOARDS, KINDS_WITH_GRANTS, REFUSED, SHARED, TENANTS, Cast, Place, Principal, Secret
-from tests.leaks.probes import METHODS, ROWS, Row, Target, answer_class
+from tests.leaks.probes import METHODS, ROWS, Row, Target, answer_class, in_step, questions, task_request
 from tests.wire.calls import absent, is_lost_status, lasting
 
 if TYPE_CHECKING:
@@ -47,10 +48,14 @@ _WAITING_MAX = 16
 _PROBES_PER_WRITE = 3
 _FAULTS_MAX = 20
 _WATCHED_MAX = 16
+_BEGUN_SHARE = 0.7
+"""Of all tasks so many are there from the beginning; the others are begun in the run."""
 _WORDS = ("task_1", "task_10", "task_1/sub_0", "task_1/sub_01", "TASK_1", "task_")
 _MEETING = f"shared:{SHARED[0]}"
 _NEVER = "never"
 _KINDS = ("shared", "agent", *KINDS_WITH_GRANTS)
+_OF_REGIONS = {"entry", "region", "task"}
+"""What a row may be about that lies in a region, or is one."""
 _BROKEN = {"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
 _ANSWERED_ALL_THE_SAME = {"BoardService.BatchGetEntries", "BoardService.CheckCurrent", "AdminService.ExplainAccess"}
 """Of what is hidden these say that it is not there, in an answer that is no refusal."""
@@ -95,6 +100,10 @@ class LeakRun:
         self._writable = {one: [place for place in cast.places if one.writes(place)] for one in cast.principals}
         self._agents = {
             one.agent: [same for same in cast.principals if same.agent == one.agent] for one in cast.principals
+        }
+        self._tasks = {
+            one: [place for place in places if place.region.startswith("task:")]
+            for one, places in self._readable.items()
         }
         self._near = {
             one: [place for place in cast.places if place.tenant == one.tenant and one.enters(place.board)]
@@ -181,6 +190,14 @@ class LeakRun:
             self._revisions[place] = message.revision.number
         if answer.code != "OK":
             self._fault(writer, "BoardService.Commit", f"may write {place}: {answer.code} {answer.reason}")
+        if place.region.startswith("task:") and random.Random(f"{self.seed}/{place}").random() < _BEGUN_SHARE:
+            begun = task_request(place.board, place.region, _new_id(), mark)
+            asked = questions(place.board, place.region, _new_id(), mark)
+            for method, said in (("TaskService.CreateTask", begun), ("BoardService.Commit", asked)):
+                self._ids[said.request_id] = Secret(frozenset({place}))
+                answer = await self._call(writer, method, said)
+                if answer.code != "OK":
+                    self._fault(writer, method, f"may begin {place}: {answer.code} {answer.reason}")
 
     def _watches(self) -> Iterable[tuple[Principal, str]]:
         return ((one, board) for one in self._cast.principals for board in one.sessions)
@@ -254,12 +271,13 @@ class LeakRun:
         form = draw.random()
         answer, names = await self._asked(principal, method, row, target, form, places)
         kind, _, name = target.region.partition(":")
-        if row.about in {"entry", "region"} and kind not in {"tenant", "global"} and name in REFUSED:
+        if row.about in _OF_REGIONS and kind not in {"tenant", "global"} and name in REFUSED:
             self.counts["malformed"] += 1
             if answer.code != "INVALID_ARGUMENT":
                 self._fault(principal, method, f"took {target.region!r}: {answer.code} {answer.reason}")
             return
         if not what:
+            self.counts[f"taken {method}"] += answer.code == "OK"
             self.counts["allowed" if answer.code == "OK" else "refused"] += 1
             return
         self.counts[f"hidden {what}"] += 1
@@ -278,7 +296,7 @@ class LeakRun:
         self, draw: random.Random, principal: Principal, method: str, row: Row
     ) -> tuple[Target, frozenset[Place]]:
         """Draw what a call is about; give it with the places whose readers may see its words."""
-        place = self._place(draw, principal)
+        place = self._task(draw, principal) if row.about == "task" else self._place(draw, principal)
         lock = draw.choice(self._locks) if self._locks else None
         owner = draw.choice([one for one in self._cast.principals if one is not principal])
         session_board = draw.choice(list(owner.sessions))
@@ -291,11 +309,11 @@ class LeakRun:
             board = session_board
         region = place.region
         if draw.random() < 0.02:  # a name that is none
-            region = f"{draw.choice(_KINDS)}:{draw.choice(REFUSED)}"
+            region = f"{'task' if row.about == 'task' else draw.choice(_KINDS)}:{draw.choice(REFUSED)}"
         own = Place(principal.tenant, board, f"agent:{principal.agent}")
         # What is called alike belongs to another tenant: where this caller goes is its own tenant's.
         meant = Place(principal.tenant, board, region) if place.board else place
-        if row.about in {"entry", "region"}:
+        if row.about in _OF_REGIONS:
             places = frozenset({meant})
         elif row.about == "lock" and lock is not None and method == "LockService.BreakLock":
             places = lock.places
@@ -332,6 +350,12 @@ class LeakRun:
             return draw.choice(self._readable[principal])
         return draw.choice(self._near[principal] if chance < 0.9 else self._cast.places)
 
+    def _task(self, draw: random.Random, principal: Principal) -> Place:
+        """Draw a task, most often one that the caller may read."""
+        if self._tasks[principal] and draw.random() < 0.7:
+            return draw.choice(self._tasks[principal])
+        return draw.choice([place for place in self._near[principal] if place.region.startswith("task:")])
+
     def _board(self, draw: random.Random, principal: Principal, place: Place) -> str:
         if draw.random() < 0.05:
             return draw.choice(BOARDS[draw.choice(TENANTS)])
@@ -343,7 +367,7 @@ class LeakRun:
             return ""
         if not principal.enters(target.board):
             return "board"
-        if row.about in {"entry", "region"}:
+        if row.about in _OF_REGIONS:
             kind, _, name = target.region.partition(":")
             if name in REFUSED and kind not in {"tenant", "global"}:
                 return ""
@@ -383,6 +407,9 @@ class LeakRun:
         self._check(principal, method, target, request, answer)
         if answer.code == "OK":
             await self._take_note(principal, target.board, answer)
+            for message in answer.messages:
+                if isinstance(message, task_service_pb2.ClaimNextStepResponse):
+                    await self._work_in(principal, target, message)
         names = {
             target.region: "<region>",
             target.own.region: "<region>",
@@ -393,6 +420,20 @@ class LeakRun:
             target.new_id: "<request>",
         }
         return answer, names
+
+    async def _work_in(
+        self, principal: Principal, target: Target, claimed: task_service_pb2.ClaimNextStepResponse
+    ) -> None:
+        """Say something of each kind in a step that was claimed."""
+        place = Place(principal.tenant, target.board, target.region)
+        request = in_step(
+            random.Random(target.new_id), target.board, claimed, target.region.partition(":")[2], self._cast.mark(place)
+        )
+        request.request_id = _new_id()
+        self._ids[request.request_id] = Secret(frozenset({place}))
+        answer = await self._call(principal, "BoardService.Commit", request)
+        self.counts["taken in a step"] += answer.code == "OK"
+        self._search(principal, "BoardService.Commit", target.board, answer, request.SerializeToString())
 
     def _check(self, principal: Principal, method: str, target: Target, request: Message, answer: Answer) -> None:
         raw = request.SerializeToString()
@@ -410,11 +451,19 @@ class LeakRun:
             ):
                 self._fault(principal, method, f"listed {region!r} {path!r} below {request.region!r} {request.path!r}")
         self._judge_writers(principal, method, target.board, answer)
+        self._judge_lists(principal, method, target.board, answer)
+
+    def _judge_lists(self, principal: Principal, method: str, of_board: str, answer: Answer) -> None:
+        """See that no board and no task is listed that is not for the caller."""
         for message in answer.messages:
             if isinstance(message, admin_service_pb2.ListBoardsResponse):
                 for board in message.boards:
                     if not principal.enters(board.id):
                         self._fault(principal, method, f"listed the board {board.id}")
+            elif isinstance(message, task_service_pb2.ListTasksResponse):
+                for task in message.tasks:
+                    if not principal.reads(Place(principal.tenant, of_board, f"task:{task.task}")):
+                        self._fault(principal, method, f"listed the task {task.task}")
 
     def _judge_writers(self, principal: Principal, method: str, board: str, answer: Answer) -> None:
         """See that nobody has written where it may not: in the global region anybody with the role, else one of the tenant."""
@@ -449,7 +498,7 @@ class LeakRun:
     async def _take_note(self, principal: Principal, board: str, answer: Answer) -> None:
         """Remember the locks and sessions that came to be, so that others are asked about them; sessions end at once."""
         for message in answer.messages:
-            if isinstance(message, lock_service_pb2.ClaimEntryResponse) or (
+            if isinstance(message, lock_service_pb2.ClaimEntryResponse | task_service_pb2.ClaimNextStepResponse) or (
                 isinstance(message, lock_service_pb2.AcquireLockResponse) and message.HasField("granted")
             ):
                 granted = message.granted

@@ -36,6 +36,9 @@ def _find_nothing(kind: str, folder: Path, seed: int, calls: int) -> None:
     kinds += ["messages of long watches", *METHODS]
     kinds += [f"hidden {what}" for what in ("board", "region", "lock", "session")]
     assert {kind: run.counts[kind] for kind in kinds if run.counts[kind] < calls / 400} == {}
+    # What is said of tasks must land in them.
+    taken = ["taken in a step", *(f"taken {method}" for method in METHODS if method.startswith("TaskService."))]
+    assert {kind: run.counts[kind] for kind in taken if not run.counts[kind]} == {}
 
 
 def test_every_method_of_the_api_is_asked_about_what_is_hidden() -> None:

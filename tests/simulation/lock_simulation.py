@@ -31,7 +31,7 @@ _HOLDERS = 5
 _TURNS = 25
 _CALM_TURNS = 10
 _FAIR = Weather()
-_OVER_S = 45.0
+OVER_S = 45.0
 """After this everything that nobody released is gone: a server's lease, an orphan's time, a lock delay, a session."""
 
 
@@ -140,8 +140,8 @@ class LockWorld:
             if leases:
                 self.store.lose_lease(self.random.choice(leases))
 
-    async def live(self) -> float:
-        """Run from the first request to the last check; give the virtual seconds that passed."""
+    async def begin(self) -> list[asyncio.Task[None]]:
+        """Make the board, start the servers, and let things go wrong in the background until that is ended."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(adopting_task)
         loop.set_exception_handler(lambda _, context: self.journal.problems.append(f"nobody heard of {context}"))
@@ -149,7 +149,7 @@ class LockWorld:
         await self.store.commit(ChangeSet((), (Put(keys.board(TENANT, BOARD), encode_board(record)),)), 1.0)
         for replica in self.replicas:
             replica.start()
-        background = [
+        return [
             loop.create_task(work, name=name)
             for name, work in [
                 ("crashes", self._crash_servers()),
@@ -158,27 +158,28 @@ class LockWorld:
                 ("losses", self._lose_leases()),
             ]
         ]
+
+    async def live(self) -> float:
+        """Run from the first request to the last check; give the virtual seconds that passed."""
+        background = await self.begin()
         holders = [Holder(self, f"holder{number}") for number in range(_HOLDERS)]
         await self._all_work(holders, _TURNS)
         await ended(background)
-        await self._calm_down()
+        await self.calm_down()
         await self._all_work(holders, _CALM_TURNS)
         for holder in holders:
             await holder.abandon()
-        await asyncio.sleep(_OVER_S)
+        await asyncio.sleep(OVER_S)
         state = judge_locks(self.store, self.journal, self.calm_s, frozenset(one.name for one in self.replicas))
-        self._judge_end(state)
-        for replica in self.everybody:
-            replica.die()
-            await replica.dead()
-        return loop.time()
+        await self.end(state)
+        return asyncio.get_running_loop().time()
 
     async def _all_work(self, holders: list[Holder], turns: int) -> None:
         async with asyncio.TaskGroup() as group:
             for holder in holders:
                 group.create_task(holder.work(turns), name=f"{holder.name}/{turns}")
 
-    async def _calm_down(self) -> None:
+    async def calm_down(self) -> None:
         """Let the faults end, what is on its way arrive, and every server live."""
         loop = asyncio.get_running_loop()
         for place, replica in enumerate(self.replicas):
@@ -194,8 +195,14 @@ class LockWorld:
 
     # The end.
 
+    async def end(self, state: LockState) -> None:
+        """See to it that nothing is left over, in the store and in what the servers believe; and end the servers."""
+        self._judge_end(state)
+        for replica in self.everybody:
+            replica.die()
+            await replica.dead()
+
     def _judge_end(self, state: LockState) -> None:
-        """See to it that nothing is left over: in the store, and in what the servers believe."""
         problems = self.journal.problems
         for what, left in [
             ("sessions", state.sessions),

@@ -28,6 +28,8 @@ from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
+from kokuban_server.app.task_claims import TaskClaims
+from kokuban_server.app.task_reading import TaskReading
 from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import Upkeep
 from kokuban_server.app.watches import Watches
@@ -78,6 +80,7 @@ class Parts(NamedTuple):
     mirror: type[LockMirror] = LockMirror
     mirrored_store: type[MirroredStore] = MirroredStore
     lock_guards: type[LockGuards] = LockGuards
+    task_writing: type[TaskWriting] = TaskWriting
 
 
 SOUND = Parts()
@@ -122,10 +125,14 @@ class SimulatedReplica:
         # Nobody here writes what comes from outside, so nothing is asked of the process that screens.
         screenings, shelf = Screenings(access, ProcessScreener()), QuarantineShelf(way)
         screening, judged = WriteScreening(screenings), JudgedStates(screenings, way.epoch)
+        tasks = parts.task_writing()
         self.commits = Commits(
-            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting()
+            way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, tasks
         )
         self.reads = Reads(way, access, self.time, scopes, judged)
+        self.task_claims = TaskClaims(
+            mirrored, access, self.time, request_ids, tasks, TaskReading(way, access, self.reads)
+        )
         self.watches = Watches(way, access, self.time, judged, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))
         self.upkeep = Upkeep(

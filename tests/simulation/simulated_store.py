@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 
     from kokuban_server.core.change_set import ChangeSet
-    from kokuban_server.ports.board_store import Consistency, Cut, Event, Lease, Page, StoreStatus, WatchBatch
+    from kokuban_server.ports.board_store import (
+        Consistency,
+        Cut,
+        Event,
+        Lease,
+        Page,
+        Record,
+        StoreStatus,
+        WatchBatch,
+    )
     from kokuban_server.ports.clock import Clock
     from kokuban_server.ports.group_commit import Answer, BatchCounts
 
@@ -73,6 +82,10 @@ class RecordedStore(MemoryStore):
     def floor(self) -> int:
         """The oldest revision that can still be read."""
         return self._compacted
+
+    def now_at(self, key: bytes) -> Record | None:
+        """Give what a key holds now."""
+        return self._history.record(key, self.present)
 
     async def _send(self, batch: Sequence[ChangeSet]) -> Sequence[Answer]:
         judged_at_ms = self._store_time_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.wire.calls import (
     START_MS,
     Deaf,
     Kept,
+    append,
     eventually,
     lapse,
     lasting,
@@ -187,6 +189,27 @@ async def test_LU_14_events_of_many_writers_have_numbers_without_gaps_and_double
     numbers = [number for answer in await asyncio.gather(*writes) for number in answer]
     assert sorted(numbers) == list(range(10, 50))
     assert [event.number for event in await workers[0].events("t1", page_size=7)] == list(range(1, 50))
+
+
+async def test_LU_13_what_workers_of_steps_side_by_side_set_and_append_is_all_there(on_any_store: Running) -> None:
+    """Each ends its step in the commit that sets a key of its own and appends to a list of all."""
+    workers = [await worker(on_any_store, f"writer-{n}") for n in range(4)]
+    await workers[0].create("t1", *[f"s{n}" for n in range(4)])
+    claims = [await one.claim("t1") for one in workers]
+    writes = [
+        one.record(
+            claimed.granted.fence,
+            put(f"found/{claimed.step.step}", region="task:t1"),
+            append("all", claimed.step.step, region="task:t1"),
+            complete("t1", claimed.step.step),
+        )
+        for one, claimed in zip(workers, claims, strict=True)
+    ]
+    await asyncio.gather(*writes)
+    agent, names = workers[0].agent, [f"s{n}" for n in range(4)]
+    assert await agent.paths("found", "task:t1") == [f"found/{name}" for name in names]
+    assert sorted(json.loads((await agent.get("all", "task:t1")).value.json)) == names
+    assert (await workers[0].get("t1")).status == COMPLETED
 
 
 async def test_two_servers_append_to_one_log(start: Started, store: BoardStore) -> None:

@@ -67,10 +67,12 @@ class Told:
     """The task that was disturbed."""
     exit_codes: Mapping[str, int]
     """Of the couriers that were killed."""
+    spoken: Task
+    """The disturbed task as it stood when the user had spoken to the courier that was alive in its calls."""
     broken: Task
-    """The disturbed task as it stood when the courier in its calls was dead."""
+    """The same when that courier was dead."""
     explained: Sequence[str]
-    """The same, as the command line explains it."""
+    """That, as the command line explains it."""
 
 
 async def work_with_interruptions(
@@ -107,22 +109,25 @@ class _Attempt:
     async def disturbed(
         self, expected: Ended, kokuban: Callable[[Sequence[str]], str], tell: Callable[[str], None]
     ) -> Told:
-        """Kill one courier between two steps and one in its calls, say something to nobody, and let a third one go on."""
+        """Kill one courier between two steps, speak to one in its calls and kill it too, and let a third one go on."""
         await self._begin()
         first, second, third = COURIERS
-        codes = {first: await self._killed(first, Stop.BETWEEN_STEPS)}
+        codes = {first: await _killed(await self._hanging(first, Stop.BETWEEN_STEPS))}
         tell(f"{first} killed (SIGKILL) between two steps")
-        codes[second] = await self._killed(second, Stop.IN_CALLS)
-        broken = await self._board.task(self._task)
-        calls = sum(len(step.open_actions) for step in broken.steps)
-        tell(f"{second} killed (SIGKILL) in the middle of {calls} calls, in step {MAIL}")
-        explained = await asyncio.to_thread(kokuban, EXPLAIN)
+        courier = await self._hanging(second, Stop.IN_CALLS)
         await self._leave_one_out()
+        spoken = await self._board.task(self._task)
+        calls = sum(len(step.open_actions) for step in spoken.steps)
+        tell(f"the user, while {second} is in the middle of {calls} calls in step {MAIL}: leave out {LEFT_OUT}")
+        codes[second] = await _killed(courier)
+        broken = await self._board.task(self._task)
+        tell(f"{second} killed (SIGKILL) in the middle of them")
+        explained = await asyncio.to_thread(kokuban, EXPLAIN)
         await asyncio.to_thread(kokuban, RESUME)
-        tell(f"the user meanwhile: leave out {LEFT_OUT}; and to the dead one's question: {ANSWER}")
+        tell(f"the user, to the dead one's question: {ANSWER}")
         await self._finished(await self._start(third, Stop.NOWHERE))
         tell(f"{third} had the step when the dead one's lease of {LEASE_S:g} s was over, and finished the task")
-        return Told(expected, await self._ended(), codes, broken, explained.splitlines())
+        return Told(expected, await self._ended(), codes, spoken, broken, explained.splitlines())
 
     async def _begin(self) -> None:
         await self._board.create_task(self._task, _GOAL, STEPS)
@@ -135,12 +140,11 @@ class _Attempt:
         arguments = ["--address", self._address, "--task", self._task, "--name", name, "--outbox", str(self._outbox)]
         return await self._workforce.start(name, "courier", [*arguments, "--stop", stop.value])
 
-    async def _killed(self, name: str, stop: Stop) -> int:
-        """Start a courier and kill it where it hangs; give its exit code."""
+    async def _hanging(self, name: str, stop: Stop) -> Worker:
+        """Start a courier and wait until it hangs; it is alive, and holds what it holds."""
         courier = await self._start(name, stop)
         await self._until_told(courier, STOPS, name, stop.value)
-        courier.kill()
-        return await courier.ended()
+        return courier
 
     async def _until_told(self, courier: Worker, region: str, path: str, value: str) -> None:
         """Wait until this stands on the board; raises DemoFailedError if the courier ends before that."""
@@ -167,6 +171,12 @@ class _Attempt:
             {entry.path: entry.value async for entry in self._board.list(f"task:{self._task}", "work")},
             Outbox(self._outbox).read(),
         )
+
+
+async def _killed(courier: Worker) -> int:
+    """Kill a courier where it hangs; give its exit code."""
+    courier.kill()
+    return await courier.ended()
 
 
 def _by_itself(courier: Worker, code: int) -> DemoFailedError:

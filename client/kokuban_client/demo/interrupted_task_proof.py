@@ -122,13 +122,13 @@ def _checkpoint(told: Told) -> Check:
 
 
 def _constraint(told: Told) -> Check:
-    """It came when nobody worked, and whom it names was told before and is not invited after it."""
+    """It came in the middle of calls; whom it names was told before it, and is not invited by who goes on."""
     counts = effects(told.ended)
     invited = [customer for customer in CUSTOMERS if counts[invitation(customer)]]
     return Check(
-        "the constraint that came meanwhile is kept",
+        "the constraint that came in the middle of calls is kept",
         history(told.ended, LEAVE_OUT) == [(EventType.CONSTRAINT_SET, USER)]
-        and _came_between(told, EventType.CONSTRAINT_SET)
+        and _came_in_calls(told)
         and invited == [customer for customer in CUSTOMERS if customer != LEFT_OUT]
         and all(counts[mail(customer)] == 1 for customer in CUSTOMERS),
         f"{len(CUSTOMERS)} mailed, {', '.join(invited)} invited",
@@ -146,6 +146,14 @@ def _answer(told: Told) -> Check:
         and days == {ANSWER},
         f"asked by {_SECOND}, heard by {_THIRD}: {', '.join(sorted(days))}",
     )
+
+
+def _came_in_calls(told: Told) -> bool:
+    """Say whether the user spoke when the courier had begun each of its calls, and was not killed yet."""
+    spoken = next(event.number for event in told.ended.events if event.type is EventType.CONSTRAINT_SET)
+    step = next(step for step in told.spoken.steps if step.name == MAIL)
+    begun = {action.id: action.event for action in step.open_actions}
+    return begun.keys() == {call.action_id for call in CALLS} and max(begun.values()) < spoken <= told.spoken.last_event
 
 
 def _came_between(told: Told, kind: EventType) -> bool:
