@@ -10,7 +10,21 @@ from kokuban_server.app import rescreening
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import ChangeSet, Put
 from kokuban_server.records.codec import decode_entry
-from tests.wire.calls import REGION, Agent, Kept, at, eventually, made_of, of_source, put, records, refused, rule, until
+from tests.wire.calls import (
+    REGION,
+    Agent,
+    Kept,
+    append,
+    at,
+    eventually,
+    made_of,
+    of_source,
+    put,
+    records,
+    refused,
+    rule,
+    until,
+)
 from tests.wire.screening_calls import HARMLESS, PHRASES, STRIPES, ZEBRA, page
 
 if TYPE_CHECKING:
@@ -149,6 +163,24 @@ async def test_states_before_that_older_rules_let_in_are_withheld_with_it(start:
     assert [change.entry.withheld for change in history] == [True, True, True]
     texts = [change.entry.value.external.text for change in await chief(running).history("p", floor=SUSPECT)]
     assert texts == [f"{ZEBRA} (2)", f"{ZEBRA} (2)", f"{ZEBRA} (1)"]
+
+
+async def test_what_an_agent_adds_to_it_does_not_hide_it(start: Started, rules: Rules) -> None:
+    """Nor does it have what a reviewer has endorsed judged again."""
+    first = await start()
+    for path in ("list", "endorsed"):
+        mutation = append(path, ZEBRA)
+        mutation.append_to_list.provenance.CopyFrom(of_source())
+        await first.agent.commit(mutation)
+    await chief(first).endorse("endorsed", await first.agent.asked("endorsed"), "AGENT")
+    for path in ("list", "endorsed"):
+        await first.agent.commit(append(path, "our own words"))
+    rules.phrases = PHRASES
+    running = await successor(start, first)
+    assert (await judged_again(running)).withheld == 1
+    with refused("WITHHELD", trust="SUSPECT"):
+        await running.agent.asked("list")
+    assert ZEBRA in await running.agent.json("endorsed")
 
 
 async def test_it_never_becomes_more_trusted(start: Started, rules: Rules) -> None:

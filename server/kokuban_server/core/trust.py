@@ -109,10 +109,11 @@ class Label(NamedTuple):
 
     def onto(self, before: Label, sequence: int) -> Label:
         """Give the label of what changes a state without replacing all of it: trusted no more than that was."""
+        let_in_by = "" if before.endorsed_by else before.screened_by  # a reviewer's word stands
         return self._replace(
             trust=min(self.trust, before.trust),
             extends_from=before.extends_from or sequence,
-            screened_by=before.screened_by or self.screened_by,
+            screened_by=let_in_by or self.screened_by,
             suspicious=self.suspicious or before.suspicious,
             holds=self.holds | before.holds,
             unsearched=self.unsearched or before.unsearched,
