@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core import keys, limits
+from kokuban_server.core.archives import Archive, ArchivePhase
 from kokuban_server.core.boards import BoardRecord, BoardState, PurgeCount
 from kokuban_server.core.change_set import ChangeSet, Put
 from kokuban_server.core.conflicts import Conflict, ConflictKind, Party
@@ -22,6 +23,7 @@ from kokuban_server.core.rescreening import Progress
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED
+from kokuban_server.records.archive_codec import encode_archive
 from kokuban_server.records.board_codec import encode_board, encode_purge
 from kokuban_server.records.codec import (
     encode_board_size,
@@ -86,6 +88,7 @@ def plants(now_ms: int, lease: int, revision: int) -> list[Plant]:
         *_boards_and_work(now_ms, revision),
         *_locking(now_ms, lease),
         *_trust_and_conflicts(now_ms),
+        *_archives(now_ms),
         Plant("of no class", (Put(b"~/a newer server's/", b"x"),), (Planted("unknown", FindingKind.UNKNOWN, False),)),
         Plant("beside the digest key", (Put(b"s/other", b"x"),), (Planted("digest key", FindingKind.UNKNOWN, False),)),
     ]
@@ -421,5 +424,36 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
                 Put(keys.conflict_place(gone, away.id), keys.conflict(gone, now_ms, away.id)),
             ),
             (Planted("conflict", FindingKind.ORPHANED), Planted("conflict place", FindingKind.ORPHANED)),
+        ),
+    ]
+
+
+def _archives(now_ms: int) -> list[Plant]:
+    def of(task: str, kind: bytes, raw: bytes = b"") -> Put:
+        return Put(kind + keys.region_prefix(TENANT, BOARD, parse_region(f"task:{task}")), raw)
+
+    archive = Archive(ArchivePhase.ARCHIVED, "0" * 64, 3, "planted", now_ms)
+    begun = encode_archive(replace(archive, phase=ArchivePhase.PREPARING, until_ms=now_ms + _DAY_MS))
+    return [
+        Plant(
+            "an archive that nothing goes on with",
+            (of("planted-a", keys.TASK_ARCHIVE, begun),),
+            (Planted("task archive", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "an archive of what is there",
+            (of("planted-b", keys.TASK_ARCHIVE, encode_archive(archive)), of("planted-b", keys.TASK, b"")),
+            (Planted("task archive", FindingKind.IMPOSSIBLE, False),),
+        ),
+        Plant(
+            "the archiving of nothing",
+            (of("planted-c", keys.ARCHIVING),),
+            (Planted("archiving", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
+        ),
+        Plant(
+            "an archive of no form",
+            (of("planted-d", keys.TASK_ARCHIVE, b"\xff"),),
+            (Planted("task archive", FindingKind.UNREADABLE, False),),
         ),
     ]

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from kokuban_client._identity import FilePath
     from kokuban_client._locks import Hold
     from kokuban_client._transaction import State
+    from kokuban_client.archives import TaskArchive
 
 _Answer = TypeVar("_Answer")
 
@@ -1016,6 +1017,55 @@ class Board(Removals):
             request_id=request_id,
             timeout_s=timeout_s,
         )
+
+    async def export_task(self, task: str, write: Callable[[str], object], *, timeout_s: float | None = None) -> None:
+        """Have a task written down as the lines of an archive: `write` is called with each, and last with the manifest.
+
+        All of one state; `timeout_s` is for each page. To keep it in a file: `kokuban_client.archives.NewArchive`.
+        """
+        page_token = ""
+        while True:
+            request = task_wire.export_request(self._board, task, page_token=page_token)
+            answer = await self._calls.call(lambda link: link.tasks.ExportTask, request, timeout_s=timeout_s)
+            for line in answer.lines:
+                write(line)
+            page_token = answer.next_page_token
+            if not page_token:
+                write(answer.manifest)
+                return
+
+    async def archive_task(
+        self, task: str, digest: str, *, request_id: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Remove a task that was exported, by the digest in its manifest: have the archive on disk before.
+
+        ArchiveMismatch if the task was written to since, TaskHeld if somebody works on it; nothing is removed then.
+        """
+        await self._calls.write(
+            lambda link: link.tasks.ArchiveTask,
+            lambda identity: task_wire.archive_request(self._board, identity, task, digest),
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+
+    async def restore_task(self, archive: TaskArchive, *, timeout_s: float | None = None) -> int:
+        """Bring back the task of an archive; give how much was left out, as it was removed from the board since.
+
+        Goes on where somebody else has stopped. `timeout_s` is for each part.
+        """
+
+        async def send(lines: Sequence[str], request_id: str | None) -> tuple[task_wire.RestoreTaskResponse, str]:
+            return await self._calls.write(
+                lambda link: link.tasks.RestoreTask,
+                lambda identity: task_wire.restore_request(self._board, identity, archive.task, archive.digest, lines),
+                request_id=request_id,
+                timeout_s=timeout_s,
+            )
+
+        answer, request_id = await send((), None)
+        for lines in archive.backwards(answer.next_line):
+            answer, _ = await send(lines, request_id)
+        return answer.left_out
 
     async def _record(
         self, mutations: Sequence[_wire.Mutation], *, fences: Sequence[Hold] = (), released: Sequence[Fence] = ()

@@ -746,6 +746,51 @@ class TaskFull(TaskRefused):
     REASON = "TASK_FULL"
 
 
+class TaskArchived(TaskRefused):
+    """The task was archived, or is being archived at this moment; its id is not used again."""
+
+    REASON = "TASK_ARCHIVED"
+
+    @property
+    def phase(self) -> str:
+        """`preparing` (it may be there again in a moment), `archived` or `restoring`."""
+        return self.facts.get("phase", "")
+
+    @property
+    def digest(self) -> str:
+        """The archive's, from which the task can be brought back."""
+        return self.facts.get("digest", "")
+
+
+class TaskHeld(TaskRefused):
+    """Somebody works on a step of the task."""
+
+    REASON = "TASK_HELD"
+
+
+class ArchiveMismatch(TaskRefused):
+    """The archive is not of the task as it stands (export it again), or not the one that was made of it."""
+
+    REASON = "ARCHIVE_MISMATCH"
+
+
+class ArchiveInvalid(Refused):
+    """A line of an archive was changed, left out, moved or repeated."""
+
+    REASON = "ARCHIVE_INVALID"
+
+    @property
+    def line(self) -> int:
+        """Its number in the archive."""
+        return int(self.facts.get("line", "0"))
+
+
+class ArchiveTooLarge(TaskRefused):
+    """An entry of the task is larger than a line of an archive may be."""
+
+    REASON = "ARCHIVE_TOO_LARGE"
+
+
 class SourcePurged(Refused):
     """The source, or the user, was purged from the board, and nothing that comes from it is written any more."""
 

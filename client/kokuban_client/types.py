@@ -1648,6 +1648,8 @@ class TaskEvent:
     output_tokens: int
     entry: Entry
     """Where it lies: its data as the value, with label, author and time; `error` and `name` in the metadata."""
+    if_in_doubt: InDoubt | None = None
+    """What was declared for an action that begins; nothing for other events."""
 
 
 @dataclass(frozen=True, slots=True)

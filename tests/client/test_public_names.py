@@ -26,7 +26,8 @@ PUBLIC = {
     "RevisionMismatch", "SNAPSHOT", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
     "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepStatus", "StoreFinding",
-    "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskEvent", "TaskOver",
+    "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskArchived", "TaskEvent",
+    "TaskOver",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
     "WaitEdge", "Watch", "Withheld", "WithoutVerdict", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip

@@ -30,7 +30,7 @@ ENVELOPES = {"CommitStreamRequest", "CommitStreamResponse"}
 # Name no state of the board: a renewal and an end of a session change nothing that is read; the token of a grant is in it.
 WITHOUT_TOKEN = {"KeepAliveResponse", "CloseSessionResponse", "AcquireLockResponse", "ClaimEntryResponse"}
 # Lists nothing: works through the store a page at a time, whose size is the server's affair.
-WORK_BY_PAGES = {"ExamineStore"}
+WORK_BY_PAGES = {"ExamineStore", "ExportTask"}
 WITHOUT_TOKEN = {
     "KeepAliveResponse",
     "CloseSessionResponse",
@@ -55,7 +55,7 @@ VERBS_OF_THE_BOARD = (
     "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
-VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "Resume", "Cancel")
+VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "Resume", "Cancel", "Export", "Archive", "Restore")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
@@ -122,6 +122,9 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "TaskService.ClaimNextStep",
         "TaskService.ResumeTask",
         "TaskService.CancelTask",
+        "TaskService.ExportTask",
+        "TaskService.ArchiveTask",
+        "TaskService.RestoreTask",
         "ConflictService.ListConflicts",
         "ConflictService.WatchConflicts",
         "ConflictService.SummarizeConflicts",
@@ -233,6 +236,8 @@ def test_a_write_has_a_request_id(api: Files) -> None:
         "ClaimNextStepRequest",
         "ResumeTaskRequest",
         "CancelTaskRequest",
+        "ArchiveTaskRequest",
+        "RestoreTaskRequest",
     ):
         assert fields(messages(api)[name])["request_id"].type == Field.TYPE_STRING
 

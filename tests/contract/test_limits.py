@@ -202,6 +202,9 @@ TOLD = [
     ("RESUME_EVENTS_BYTES_MAX", 1024 * 1024, "ResumeState.events", "{} MiB"),
     ("TASK_PAGE_ENTRIES_MAX", 1, "ListTasksRequest.page_size", "up to {}"),
     ("PAGE_ENTRIES_MAX", 1, "ListEventsRequest.page_size", "up to {}"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ExportTaskResponse.lines", "up to {} MiB"),
+    ("ARCHIVE_LINE_BYTES_MAX", 1, "ExportTaskResponse.lines", "at most {} bytes"),
+    ("ARCHIVE_LINES_ENTRIES_MAX", 1, "RestoreTaskRequest.lines", "at most {}"),
     ("PAGE_ENTRIES_DEFAULT", 1, "ListEventsRequest.page_size", "0 means {}."),
 ]
 

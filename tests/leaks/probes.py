@@ -508,6 +508,20 @@ def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=cancelled)
 
 
+def _export(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ExportTaskRequest(board=at.board, task=_task(at))
+
+
+def _archive(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.ArchiveTaskRequest(board=at.board, request_id=at.new_id, task=_task(at), digest="0" * 64)
+
+
+def _restore(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.RestoreTaskRequest(
+        board=at.board, request_id=at.new_id, task=_task(at), digest="0" * 64, lines=["{}"]
+    )
+
+
 def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
     way = draw.choice(
         [trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS, trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS]
@@ -578,6 +592,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TaskService.ClaimNextStep": (Row("task", _claim_step),),
     "TaskService.ResumeTask": (Row("task", _answer),),
     "TaskService.CancelTask": (Row("task", _cancel),),
+    "TaskService.ExportTask": (Row("task", _export),),
+    "TaskService.ArchiveTask": (Row("task", _archive),),
+    "TaskService.RestoreTask": (Row("task", _restore),),
     "ConflictService.ListConflicts": (Row("region", _conflicts), Row("board", _all_conflicts)),
     "ConflictService.WatchConflicts": (Row("region", _watch_conflicts),),
     "ConflictService.SummarizeConflicts": (Row("region", _sum_up_conflicts), Row("board", _sum_up_all_conflicts)),

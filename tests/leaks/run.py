@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 import uuid
@@ -410,6 +411,8 @@ class LeakRun:
             for message in answer.messages:
                 if isinstance(message, task_service_pb2.ClaimNextStepResponse):
                     await self._work_in(principal, target, message)
+                elif isinstance(message, task_service_pb2.ExportTaskResponse) and message.manifest:
+                    await self._archive(principal, target, message)
         names = {
             target.region: "<region>",
             target.own.region: "<region>",
@@ -434,6 +437,28 @@ class LeakRun:
         answer = await self._call(principal, "BoardService.Commit", request)
         self.counts["taken in a step"] += answer.code == "OK"
         self._search(principal, "BoardService.Commit", target.board, answer, request.SerializeToString())
+
+    async def _archive(
+        self, principal: Principal, target: Target, exported: task_service_pb2.ExportTaskResponse
+    ) -> None:
+        """Archive a task that was exported on one page, unless somebody works on it, and bring it back."""
+        place = Place(principal.tenant, target.board, target.region)
+        named = {
+            "board": target.board,
+            "task": target.region.partition(":")[2],
+            "digest": json.loads(exported.manifest)["digest"],
+        }
+        lines = exported.lines[::-1]
+        for method, request in (
+            ("ArchiveTask", task_service_pb2.ArchiveTaskRequest(request_id=_new_id(), **named)),
+            ("RestoreTask", task_service_pb2.RestoreTaskRequest(request_id=_new_id(), lines=lines, **named)),
+        ):
+            self._ids[request.request_id] = Secret(frozenset({place}))
+            answer = await self._call(principal, f"TaskService.{method}", request)
+            self.counts[f"taken TaskService.{method}"] += answer.code == "OK"
+            self._search(principal, f"TaskService.{method}", target.board, answer, request.SerializeToString())
+            if answer.code != "OK":
+                return
 
     def _check(self, principal: Principal, method: str, target: Target, request: Message, answer: Answer) -> None:
         raw = request.SerializeToString()

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kokuban_client import EventType, InDoubt, NoStepReady, StepStatus, TaskStatus
+from kokuban_client import (
+    AlreadyExists,
+    EventType,
+    InDoubt,
+    NoStepReady,
+    NotFound,
+    StepStatus,
+    TaskArchived,
+    TaskStatus,
+)
+from kokuban_client.archives import NewArchive, TaskArchive
+from kokuban_client.errors import ArchiveMismatch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kokuban_client import Board
     from tests.replicas.conftest import Connections
     from tests.replicas.pair import Pair
@@ -110,3 +124,46 @@ async def test_a_step_is_gone_on_with_at_the_other_server_when_the_first_is_kill
     assert sent == ["one", "two"]
     found = await second.task("moves")
     assert found.steps[0].status is StepStatus.DONE
+
+
+async def test_a_task_that_is_written_to_at_both_servers_is_archived_with_all_of_it_or_not_at_all(
+    workers: list[Board], tmp_path: Path
+) -> None:
+    """Writers at both servers, who stop after a while, and one who archives what it has just exported until that succeeds.
+
+    Then both restore it at once.
+    """
+    task, file = "archived", tmp_path / "task.jsonl"
+    await workers[0].create_task(task, "write", ["a"])
+    acknowledged: list[str] = []
+    is_begun = asyncio.Event()
+
+    async def write(board: Board, who: int) -> None:
+        for n in range(30):
+            try:
+                await board.put(f"task:{task}", f"{who}/{n}", "x", must_not_exist=True)
+            except TaskArchived as refused:
+                if refused.phase == "preparing":
+                    continue
+                return
+            acknowledged.append(f"{who}/{n}")
+            if n == 5:
+                is_begun.set()
+
+    async def archive(board: Board) -> None:
+        await is_begun.wait()
+        while True:
+            with contextlib.suppress(ArchiveMismatch):
+                with NewArchive(file) as made:
+                    await board.export_task(task, made.write)
+                await board.archive_task(task, TaskArchive(file).digest)
+                return
+
+    await asyncio.gather(write(workers[0], 0), write(workers[1], 1), archive(workers[2]))
+    restored = await asyncio.gather(
+        *[board.restore_task(TaskArchive(file)) for board in workers[:2]], return_exceptions=True
+    )
+    assert 0 in restored
+    assert all(one == 0 or isinstance(one, AlreadyExists | NotFound) for one in restored), restored
+    entries = [entry.key.path async for entry in workers[1].list(f"task:{task}") if not entry.key.path.startswith(".")]
+    assert sorted(entries) == sorted(acknowledged)

@@ -309,6 +309,17 @@ FULL: dict[str, Callable[[], Message]] = {
     TASKS + "CancelTask": lambda: task_service_pb2.CancelTaskRequest(
         board="main", request_id=new_id(), task=task_pb2.CancelTask(task="t1", reason="why")
     ),
+    TASKS + "ExportTask": lambda: task_service_pb2.ExportTaskRequest(
+        board="main",
+        task="t1",
+        page_token="x",  # noqa: S106 - no password
+    ),
+    TASKS + "ArchiveTask": lambda: task_service_pb2.ArchiveTaskRequest(
+        board="main", request_id=new_id(), task="t1", digest="0" * 64
+    ),
+    TASKS + "RestoreTask": lambda: task_service_pb2.RestoreTaskRequest(
+        board="main", request_id=new_id(), task="t1", digest="0" * 64, lines=["{}"]
+    ),
     CONFLICTS + "ListConflicts": lambda: conflict_service_pb2.ListConflictsRequest(
         board="main",
         filter=wanted_conflicts(),

@@ -112,6 +112,7 @@ KEEPS_NOTHING: Final = {
             *("AdminService.ExplainAccess", "AdminService.ListAuditRecords", "AdminService.VerifyAudit"),
             *("TrustService.ListQuarantine", "TrustService.TraceProvenance", "TrustService.GetRemoval"),
             *("TrustService.ListRemovals", "TaskService.GetTask", "TaskService.ListTasks", "TaskService.ListEvents"),
+            "TaskService.ExportTask",
         ),
         "it only reads; that it was refused is audited without secrets",
     ),
@@ -121,6 +122,10 @@ KEEPS_NOTHING: Final = {
             *("LockService.ReleaseLock", "AdminService.Compact", "AdminService.ExamineStore"),
         ),
         "it takes ids and tokens alone, which are given by the server and have one form",
+    ),
+    **dict.fromkeys(
+        ("TaskService.ArchiveTask", "TaskService.RestoreTask"),
+        "it takes the name of a task that is there, and lines that the server wrote: of any other nothing is kept",
     ),
     **dict.fromkeys(("TrustService.ScreenText", "TrustService.RedactText"), "it judges a text, and keeps nothing"),
 }

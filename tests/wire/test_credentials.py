@@ -116,6 +116,13 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "TaskService.CancelTask": task_service_pb2.CancelTaskRequest(
             board=board, request_id=new_id(), task=task_pb2.CancelTask(task="x")
         ),
+        "TaskService.ExportTask": task_service_pb2.ExportTaskRequest(board=board, task="x"),
+        "TaskService.ArchiveTask": task_service_pb2.ArchiveTaskRequest(
+            board=board, request_id=new_id(), task="x", digest="0" * 64
+        ),
+        "TaskService.RestoreTask": task_service_pb2.RestoreTaskRequest(
+            board=board, request_id=new_id(), task="x", digest="0" * 64
+        ),
         "ConflictService.ListConflicts": conflict_service_pb2.ListConflictsRequest(
             board=board, filter=conflict_pb2.ConflictFilter(region=region)
         ),

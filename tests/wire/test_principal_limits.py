@@ -42,6 +42,8 @@ LIMITED = {
     "TaskService.ClaimNextStep",
     "TaskService.ResumeTask",
     "TaskService.CancelTask",
+    "TaskService.ArchiveTask",
+    "TaskService.RestoreTask",
     "TrustService.Endorse",
     "TrustService.EraseSubject",
     "TrustService.PurgeSource",

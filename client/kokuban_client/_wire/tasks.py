@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TaskServiceStub = task_service_pb2_grpc.TaskServiceStub
 ClaimNextStepRequest: TypeAlias = task_service_pb2.ClaimNextStepRequest
 ClaimNextStepResponse: TypeAlias = task_service_pb2.ClaimNextStepResponse
+RestoreTaskResponse: TypeAlias = task_service_pb2.RestoreTaskResponse
 
 _Enum = TypeVar("_Enum", bound="enum.StrEnum")
 
@@ -135,6 +136,23 @@ def cancel_request(board: str, identity: str, task: str, reason: str) -> task_se
     return task_service_pb2.CancelTaskRequest(board=board, request_id=identity, task=ended)
 
 
+def export_request(board: str, task: str, *, page_token: str) -> task_service_pb2.ExportTaskRequest:
+    """Give a request for a part of a task's archive."""
+    return task_service_pb2.ExportTaskRequest(board=board, task=task, page_token=page_token)
+
+
+def archive_request(board: str, identity: str, task: str, digest: str) -> task_service_pb2.ArchiveTaskRequest:
+    """Give a request to remove a task that was exported."""
+    return task_service_pb2.ArchiveTaskRequest(board=board, request_id=identity, task=task, digest=digest)
+
+
+def restore_request(
+    board: str, identity: str, task: str, digest: str, lines: Sequence[str]
+) -> task_service_pb2.RestoreTaskRequest:
+    """Give a request to bring back a part of a task."""
+    return task_service_pb2.RestoreTaskRequest(board=board, request_id=identity, task=task, digest=digest, lines=lines)
+
+
 def event(
     kind: types.EventType,
     task: str,
@@ -249,6 +267,7 @@ def task_event(message: task_pb2.TaskEvent, token: str = "") -> types.TaskEvent:
         config_fingerprint=message.config_fingerprint,
         input_tokens=message.usage.input_tokens,
         output_tokens=message.usage.output_tokens,
+        if_in_doubt=_IN_DOUBT.get(message.if_in_doubt, types.InDoubt.ASK) if message.if_in_doubt else None,
         entry=entry(message.entry, token),
     )
 

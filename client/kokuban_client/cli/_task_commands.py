@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from kokuban_client.cli._connection import Connection, connected
+
+if TYPE_CHECKING:
+    from kokuban_client.archives import TaskArchive
+    from kokuban_client.sync import Board
 
 
 @click.group()
@@ -72,6 +79,97 @@ def resume(connection: Connection, *, task_id: str, answers: tuple[str, ...], ex
         click.echo(printing.resumption_json(found, behind) if explain else printing.task_json(found))
     else:
         click.echo("\n".join(printing.resumption_lines(found, behind) if explain else printing.task_lines(found)))
+
+
+@task.command("why-repeated")
+@click.argument("task_id", metavar="TASK")
+@click.argument("action", default="")
+@connected
+def why_repeated(connection: Connection, *, task_id: str, action: str) -> None:
+    """Say why an action was done again: what was written of it, whether it was read, and whether it was used.
+
+    Without ACTION, of all that were begun more than once or look alike.
+    """
+    from kokuban_client.cli import _repetitions  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        happened = client.board(connection.board_id).task_events(task_id)
+    found = _repetitions.repetitions(happened, action)
+    if connection.as_json:
+        for one in found:
+            click.echo(_repetitions.repetition_json(one))
+    else:
+        click.echo("\n".join(_repetitions.repetition_lines(task_id, found, action)))
+
+
+_FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@task.command("export")
+@click.argument("task_id", metavar="TASK")
+@_FILE
+@connected
+def export(connection: Connection, *, task_id: str, file: Path) -> None:
+    """Write a task down in a file, which must not be there yet."""
+    if file.exists():
+        raise click.UsageError(f"{file} is there already")
+    with connection.client() as client:
+        archive = _exported(client.board(connection.board_id), task_id, file)
+    _tell(archive, f"{task_id} is in {file}", as_json=connection.as_json)
+
+
+@task.command("archive")
+@click.argument("task_id", metavar="TASK")
+@_FILE
+@connected
+def archive_task(connection: Connection, *, task_id: str, file: Path) -> None:
+    """Write a task down in a file, and remove it from the board. Its id is not used again; `restore` brings it back.
+
+    If the file is there already it must be an archive of the task as it stands, for instance of a try whose answer was lost.
+    """
+    from kokuban_client.archives import TaskArchive  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        archive = TaskArchive(file) if file.exists() else _exported(board, task_id, file)
+        if (archive.board, archive.task) != (board.id, task_id):
+            raise click.UsageError(f"{file} is an archive of {archive.task} on {archive.board}")
+        board.archive_task(task_id, archive.digest)
+    _tell(archive, f"{task_id} is in {file}, and removed from the board", as_json=connection.as_json)
+
+
+@task.command()
+@_FILE
+@connected
+def restore(connection: Connection, *, file: Path) -> None:
+    """Bring a task back that was archived. Goes on where a try before was interrupted."""
+    from kokuban_client.archives import TaskArchive  # noqa: PLC0415 - as above
+
+    if not file.exists():
+        raise click.UsageError(f"{file} is not there")
+    archive = TaskArchive(file)
+    with connection.client() as client:
+        left_out = client.board(connection.board_id).restore_task(archive)
+    rest = f"; {left_out} left out, as they were removed from the board since" if left_out else ""
+    _tell(archive, f"{archive.task} is back{rest}", as_json=connection.as_json, left_out=left_out)
+
+
+def _exported(board: Board, task_id: str, file: Path) -> TaskArchive:
+    from kokuban_client.archives import NewArchive, TaskArchive  # noqa: PLC0415 - as above
+
+    with NewArchive(file) as made:
+        board.export_task(task_id, made.write)
+    return TaskArchive(file)
+
+
+def _tell(archive: TaskArchive, words: str, *, as_json: bool | None, **more: int) -> None:
+    from kokuban_client.cli._printing import dump, escaped  # noqa: PLC0415 - as above
+
+    if as_json:
+        click.echo(dump({**archive.manifest, **more}))
+    else:
+        counts = f"{archive.manifest['events']} events, {archive.manifest['entries']} entries"
+        click.echo(f"{escaped(words)} ({counts}, digest {archive.digest[:12]})")
 
 
 def _answer(text: str) -> tuple[str, str]:

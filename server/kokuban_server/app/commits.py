@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kokuban_server.app.archived import archive_keys_of, refuse_archived
 from kokuban_server.app.bars import Written, refuse_barred
 from kokuban_server.app.deadlines import halfway, left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
@@ -199,6 +200,12 @@ class _Attempt:
         """Every entry the commit names. Where its events come to lie is not known before it is planned."""
         named = [step.target for step in self.steps if not is_event(step)]
         return named + [belief.target for belief in self.beliefs] if self.beliefs else named
+
+    @property
+    def archives(self) -> list[bytes]:
+        """The keys of what would stand for the tasks in whose regions it names anything, were they archived."""
+        named = [step.target for step in self.steps]
+        return archive_keys_of(named + [belief.target for belief in self.beliefs] if self.beliefs else named)
 
     @property
     def board_prefix(self) -> bytes:
@@ -622,16 +629,19 @@ class Commits:
             scope = None if attempt.lineage is None else attempt.lineage.scope
             scopes = [] if scope is None else [scope.key]
             tasks = self._tasks.keys_of(attempt.steps)
-            named = [attempt.operation, attempt.board.key, *heads, *doubts, *tasks, *scopes]
+            archives = attempt.archives
+            named = [attempt.operation, attempt.board.key, *heads, *doubts, *tasks, *archives, *scopes]
             cut = await self._store.read(named, STRONG, left_s(attempt.deadline))
             self._time.saw(cut.store_time_ms)
             record, board, *found = cut.records
             scope_record = found.pop() if scopes else None
+            archived = [found.pop() for _ in archives]
             answered = await self._answered(attempt, record, cut.store_time_ms)
             if answered is not None:
                 return {}, answered
             if board is None:
                 raise NotFound
+            refuse_archived(archived, writes=True)
             await self._trace_again(attempt, board)
             if self._catch_up(attempt, board, scope_record):
                 continue
@@ -755,6 +765,7 @@ class Commits:
         # One for each board, of which there are several only where a region beyond boards is written.
         guards = planned.guards + held.guards
         guards += dict.fromkeys([attempt.board.guard for attempt in attempts])
+        guards += map(Absent, attempts[0].archives)  # what is folded is of one region
         lineage = attempts[0].lineage  # what is folded is written in no scope
         if lineage is not None and lineage.scope is not None:
             guards.append(lineage.scope.guard)
@@ -958,7 +969,7 @@ def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> No
             "what the commit would store is too large",
             {"limit": str(limits.CHANGE_SET_BYTES_MAX), "actual": str(size)},
         )
-    if planned.event_numbers and change.operations > limits.STORE_OPERATIONS_MAX:
+    if change.operations > limits.STORE_OPERATIONS_MAX and (planned.event_numbers or attempt.archives):
         raise InvalidRequest(
             "COMMIT_TOO_LARGE",
             "mutations",

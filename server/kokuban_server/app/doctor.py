@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import commit_surely
-from kokuban_server.app.page_tokens import page_token, read_page_token
+from kokuban_server.app.page_tokens import concealed_page_token, read_concealed_page_token
 from kokuban_server.app.store_classes import (
     CLASSES,
     RecordClass,
@@ -34,7 +34,7 @@ from kokuban_server.core.refusals import InvalidRequest, StoreFull
 from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.audit import AuditLog
@@ -88,6 +88,7 @@ class Doctor:
         audit: AuditLog,
         audit_reading: AuditReading,
         operations_kept_ms: int,
+        digest: Callable[[bytes], bytes],
         second_look_s: float = _SECOND_LOOK_S,
     ) -> None:
         self._store = store
@@ -95,6 +96,7 @@ class Doctor:
         self._audit = audit
         self._audit_reading = audit_reading
         self._operations_kept_ms = operations_kept_ms
+        self._digest = digest
         self._second_look_s = second_look_s
 
     @property
@@ -117,13 +119,14 @@ class Doctor:
             return await self._audit_log(principal, deadline)
         step = steps[number]
         listing = keys.join(b"examine", principal.tenant.encode(), str(number).encode())
-        after = read_page_token(after_token, listing, step.prefix)
+        after = read_concealed_page_token(after_token, listing, step.prefix, self._digest)
         page = await self._store.scan(
             step.prefix, after, limits.STORE_EXAMINED_ENTRIES_MAX, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline)
         )
         next_token = f"{number + 1}."
         if page.more:
-            next_token = f"{number}.{page_token(page.records[-1].key, listing, step.prefix)}"
+            last = page.records[-1].key  # may be of an entry that the caller may not read
+            next_token = f"{number}.{concealed_page_token(last, listing, step.prefix, self._digest)}"
         page = page._replace(records=tuple(one for one in page.records if _is_for(principal, step.row, one.key)))
         findings = await self._findings(principal, step.row, page, deadline, repair=repair)
         return ExaminedPage(findings, step.row.name, len(page.records), next_token, page.revision)

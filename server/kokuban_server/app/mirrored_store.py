@@ -82,10 +82,9 @@ async def settle(
 
 
 async def records_below(
-    store: BoardStore, prefix: bytes, deadline: float, after: bytes = b""
+    store: BoardStore, prefix: bytes, deadline: float, after: bytes = b"", consistency: Consistency = STRONG
 ) -> AsyncGenerator[Record, None]:
-    """Give every record of a prefix behind a key, all of one state, which is that of a strong read."""
-    consistency: Consistency = STRONG
+    """Give every record of a prefix behind a key, all of one state, which is that of a strong read unless told otherwise."""
     more = True
     while more:
         page = await store.scan(

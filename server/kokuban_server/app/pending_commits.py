@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kokuban_server.app.background import Turns
 from kokuban_server.app.ownership import Ownership
 from kokuban_server.app.quarantine_shelf import OnShelf, commit_of
+from kokuban_server.app.screenings import VERDICT_ATTEMPTS
 from kokuban_server.app.write_screening import HeldBack
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, Put
@@ -128,19 +129,27 @@ class PendingCommits:
             request = await self._decode(author, item.request, deadline)
             if request.holdings is not None and request.holdings.refusal is not None:
                 raise request.holdings.refusal
-            try:
-                await self._commits.make_pending(author, shelf, request, deadline)
-            except HeldBack as held:
-                await self._hold_back(shelf, marker, held.field, held.findings, held.rule_set)
-            except ScreeningUnavailable as none:
-                if not await self._screenings.is_judging():
-                    raise
-                # The screener fails over this one alone.
-                await self._hold_back(shelf, marker, none.field_path, (_NO_VERDICT,), self._screenings.rule_set)
+            await self._make(shelf, marker, author, request, deadline)
         except (ScreeningUnavailable, *_LATER):
             raise
         except Refusal:
             await self._drop(shelf, marker)
+
+    async def _make(
+        self, shelf: OnShelf, marker: bytes, author: Principal, request: CommitRequest, deadline: float
+    ) -> None:
+        """Commit it, or hand it to the reviewers: also where the screener fails over this one alone."""
+        for _ in range(VERDICT_ATTEMPTS):
+            try:
+                await self._commits.make_pending(author, shelf, request, deadline)
+            except HeldBack as held:
+                await self._hold_back(shelf, marker, held.field, held.findings, held.rule_set)
+            except ScreeningUnavailable:
+                if not await self._screenings.is_judging():
+                    raise
+                continue
+            return
+        await self._hold_back(shelf, marker, shelf.item.field, (_NO_VERDICT,), self._screenings.rule_set)
 
     async def _hold_back(
         self, shelf: OnShelf, marker: bytes, field: str, findings: tuple[Finding, ...], rule_set: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.archive_work import reminders
 from kokuban_server.core import keys, limits
 from kokuban_server.core.boards import BoardState, Receipt
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, DeleteRange, NoneBelow, Put
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_board, encode_purge
-from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
     from kokuban_server.app.store_time import StoreTime
@@ -59,7 +59,7 @@ class Purges:
                     continue
                 deletes: list[Delete] = [DeleteRange(page.records[0].key, page.records[-1].key + b"\x00")]
                 if kind == keys.HEAD:
-                    deletes += _reminders(page.records)
+                    deletes += reminders(page.records)
                 counted = count._replace(**{field: getattr(count, field) + len(page.records)})
                 put = Put(task.key, encode_purge(counted))
                 guard = AtRevision(task.key, task.revision)
@@ -99,19 +99,10 @@ _PARTS = (
             keys.TASK_LOG,
             keys.TASK,
             keys.TASK_ACTION,
+            keys.TASK_ARCHIVE,
+            keys.ARCHIVING,
         ),
     ),
     ("conflicts", (keys.CONFLICT, keys.CONFLICT_PLACE)),
 )
 """What a board consists of, by where it is counted."""
-
-
-def _reminders(records: tuple[Record, ...]) -> list[Delete]:
-    """Give what removes the sweeper's reminders of entries, as they name the entries' paths."""
-    deletes: list[Delete] = []
-    for record in records:
-        state = decode_entry(record.key, record.value)
-        due_ms = state.expire_time_ms or state.sweep_time_ms
-        if due_ms:
-            deletes.append(DeleteKey(keys.due(due_ms, record.key)))
-    return deletes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from kokuban_server.app.archived import refuse_hidden
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.kept_states import PastState, gone
 from kokuban_server.app.page_tokens import page_token as make_page_token
@@ -188,6 +189,7 @@ class Reads:
             lambda: self._store.read(heads, consistency, left_s(deadline)), freshness, deadline
         )
         await self._access.show(principal, opened, deadline)
+        await refuse_hidden(self._store, opened, cut.revision, consistency, deadline)
         is_past = _may_be_past(freshness)
         shown: list[tuple[OpenRegion, Found]] = []
         size = 0
@@ -251,6 +253,7 @@ class Reads:
             if not more or len(found) >= page_size or budget <= limits.VALUE_BYTES_MAX:
                 break
         await self._access.show(principal, [opened], deadline)
+        await refuse_hidden(self._store, [opened], revision, consistency, deadline)
         found = await self._kept([(opened, one) for one in found], freshness, deadline)
         if not omit_values:
             await self._note(principal, [opened], found, trusting, deadline)
@@ -281,6 +284,7 @@ class Reads:
         page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
         self._time.saw(page.store_time_ms)
         await self._access.show(principal, [opened], deadline)
+        await refuse_hidden(self._store, [opened], page.revision, STRONG, deadline)
         if not page.records and not page_token:
             raise NotFound(encode_token(self._store.epoch, page.revision))
         now_ms = self._time.now_ms()

@@ -18,11 +18,13 @@ from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.ownership import Ownership
+from kokuban_server.app.screenings import VERDICT_ATTEMPTS
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
 from kokuban_server.core.commit import Moment, plan_lowered
 from kokuban_server.core.entry import Act, Current, EntryState
+from kokuban_server.core.names import RegionKind
 from kokuban_server.core.policy import NO_POLICY
 from kokuban_server.core.refusals import (
     Contended,
@@ -255,12 +257,14 @@ class Rescreening:
         label = state.label
         kind = label.source.kind
         kind = kind if kind in {SourceKind.TOOL, SourceKind.EXTERNAL} else SourceKind.EXTERNAL
-        try:
-            worst = await self._verdict(text_of_state(state, path), Source(kind, label.source.uri or "derived"))
-        except ScreenerError:
-            if not await self._screenings.is_judging():
-                raise
-            worst = Severity.GRAVE
+        worst = Severity.GRAVE
+        for _ in range(VERDICT_ATTEMPTS):
+            try:
+                worst = await self._verdict(text_of_state(state, path), Source(kind, label.source.uri or "derived"))
+                break
+            except ScreenerError:
+                if not await self._screenings.is_judging():
+                    raise
         if self._judged.rule_set != rule_set:
             raise _DisownedError  # the rules have changed under us
         if worst is Severity.GRAVE:
@@ -289,16 +293,20 @@ class Rescreening:
         Raises `CommitRefused` if anything was changed meanwhile.
         """
         head, present = record.key, AtRevision(record.key, record.revision)
+        tenant, board_id, key = keys.parse_head(head)
+        archives: list[Guard] = []
+        if key.region.kind is RegionKind.TASK:  # what is being archived stays as it is
+            archives = [Absent(keys.TASK_ARCHIVE + keys.region_prefix(tenant, board_id, key.region))]
         deadline = asyncio.get_running_loop().time() + _VERDICT_S
         # First the past: that the present state is as it was says that there is something to do.
         async for one in records_below(self._store, keys.history(head), deadline):
             worse = _lowered(decode_entry(one.key, one.value), label)
             if worse is not None:
-                both = (present, AtRevision(one.key, one.revision))
+                both = (present, AtRevision(one.key, one.revision), *archives)
                 await self._store.commit(ChangeSet(both, (Put(one.key, encode_entry(worse)),)), _CALL_S)
         moment = Moment(self._time.now_ms(), self._time.seen_ms, self._store.epoch)
         planned = plan_lowered(head, rules, Current(state, record.revision), label, _ACT, moment)
-        guards, puts = planned.guards, puts_of(planned)
+        guards, puts = [*planned.guards, *archives], puts_of(planned)
         if board is not None:
             guards.append(board.guard)
             if not board.record.removals or board.revision < record.revision:

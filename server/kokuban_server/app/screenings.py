@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _RETRY_MS = 1_000
 _KEY_BYTES = 32
+VERDICT_ATTEMPTS = 2
+"""So often a text is tried over which the screener fails while it judges others: it may have been slow but once."""
 _OURSELVES = Principal("", "kokuban", frozenset())
 _ANY_PAGE = Source(SourceKind.EXTERNAL, "none")
 

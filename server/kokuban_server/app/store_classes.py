@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.app.quarantine_shelf import commit_of, marker_of
 from kokuban_server.core import keys, limits
+from kokuban_server.core.archives import ArchivePhase
 from kokuban_server.core.boards import BoardState, PurgeCount
 from kokuban_server.core.change_set import DeleteKey, Put
 from kokuban_server.core.entry import EntryState
@@ -19,6 +20,7 @@ from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.quarantine import QuarantineState
 from kokuban_server.core.refusals import StoreCorrupt
 from kokuban_server.core.removals import RemovalState
+from kokuban_server.records.archive_codec import decode_archive
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_purge
 from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation, decode_progress
 from kokuban_server.records.conflict_codec import decode_conflict
@@ -472,6 +474,38 @@ def _named_by_running_removal(record: Record) -> tuple[bytes, ...]:
     return (keys.REMOVAL + record.key[len(keys.REMOVAL_RUNNING) :],)
 
 
+# Tasks.
+
+
+def _by_archive(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    archive = decode_archive(key, seen.record.value)
+    marker, task = _named_by_archive(seen.record)
+    is_begun = archive.phase in {ArchivePhase.PREPARING, ArchivePhase.REMOVING}
+    if is_begun and seen.related[marker] is None:
+        words = "its task is being archived, and nothing has that go on"
+        return Verdict(FindingKind.INCOMPLETE, words, puts=(Put(marker, b""),))
+    if archive.is_hidden and seen.related[task] is not None:
+        return Verdict(FindingKind.IMPOSSIBLE, "its task is said to be archived, and is there")
+    return None
+
+
+def _named_by_archive(record: Record) -> tuple[bytes, ...]:
+    region = record.key[len(keys.TASK_ARCHIVE) :]
+    return keys.ARCHIVING + region, keys.TASK + region
+
+
+def _by_archiving(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    if seen.related[_named_by_archiving(seen.record)[0]] is None:
+        return Verdict(FindingKind.ORPHANED, "there is no task that is being archived", deletes=(DeleteKey(key),))
+    return None
+
+
+def _named_by_archiving(record: Record) -> tuple[bytes, ...]:
+    return (keys.TASK_ARCHIVE + record.key[len(keys.ARCHIVING) :],)
+
+
 # Conflicts.
 
 
@@ -557,6 +591,8 @@ CLASSES: Final = (
     RecordClass("task log", keys.TASK_LOG, is_named=False),
     RecordClass("task", keys.TASK, is_named=False),
     RecordClass("task action", keys.TASK_ACTION, is_named=False),
+    RecordClass("task archive", keys.TASK_ARCHIVE, _by_archive, _named_by_archive, is_named=False),
+    RecordClass("archiving", keys.ARCHIVING, _by_archiving, _named_by_archiving, is_named=False),
     RecordClass("conflict", keys.CONFLICT, _by_conflict, _named_by_conflict),
     RecordClass("conflict place", keys.CONFLICT_PLACE, _by_conflict_place, _named_by_conflict_place),
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),

@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.archived import refuse_archived
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.lock_asked import Granted
@@ -196,10 +197,11 @@ class TaskClaims:
         news = True
         while news:
             doubts = self._doubts(asking)
-            named = [asking.operation, asking.board.key, keys.TASK_LOG + prefix, keys.TASK + prefix]
+            archive = keys.TASK_ARCHIVE + prefix
+            named = [asking.operation, asking.board.key, keys.TASK_LOG + prefix, keys.TASK + prefix, archive]
             cut = await self._store.port.read([*named, *doubts], STRONG, left_s(asking.deadline))
             self._time.saw(cut.store_time_ms)
-            operation, board_record, log, task = cut.records[: len(named)]
+            operation, board_record, log, task, archived = cut.records[: len(named)]
             if board_record is None:
                 raise NotFound
             if board_record.revision > asking.board.revision:
@@ -208,6 +210,7 @@ class TaskClaims:
                 asking = asking._replace(board=board, opened=opened)
             if operation is None:
                 self._request_ids.check_at(request.request_id, request.id_time_ms, cut.store_time_ms)
+                refuse_archived([archived], writes=True)
             found = cut.records[len(named) :]
             news = await settle(self._store.mirror, doubts, found, cut.revision, asking.deadline)
         return asking, (operation, log, task), cut.revision
@@ -291,7 +294,8 @@ class TaskClaims:
         act = Act(asking.principal.agent, request.request_id, "", request.traceparent)
         planned = plan(steps, (), states, act, moment)
         state = folded(known.state, tuple(events))
-        guards = [*planned.guards, *known.guards(opened.prefix), asking.board.guard]
+        there = Absent(keys.TASK_ARCHIVE + opened.prefix)
+        guards = [*planned.guards, *known.guards(opened.prefix), asking.board.guard, there]
         return guards, [*puts_of(planned), *known.puts(opened.prefix, events[-1].number, state)]
 
     def _grant(self, asking: _Asking, lock: LockRecord, now_ms: int) -> tuple[list[Guard], list[Put]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.archived import refuse_archived
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.app.reads import UNSAID, AskAtLeast, AskStrong
@@ -63,11 +64,12 @@ class TaskReading:
         try:
             opened = self._access.open(principal, board, region, Verb.READ)
         except NotFound:  # takes as long as one that is not there
-            await self._store.read([keys.NOWHERE, keys.NOWHERE], STRONG, left_s(deadline))
+            await self._store.read([keys.NOWHERE] * 3, STRONG, left_s(deadline))
             raise
-        named = [keys.TASK_LOG + opened.prefix, keys.TASK + opened.prefix]
+        named = [keys.TASK_LOG + opened.prefix, keys.TASK + opened.prefix, keys.TASK_ARCHIVE + opened.prefix]
         cut = await self._store.read(named, STRONG, left_s(deadline))
-        log, task = cut.records
+        log, task, archived = cut.records
+        refuse_archived([archived], writes=False)
         if log is None or task is None:
             raise NotFound
         state = decode_task(task.key, task.value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kokuban_server.app.archive_work import ArchiveWork
 from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.conflict_trim import ConflictTrim
@@ -64,6 +65,7 @@ class Upkeep:
         self._window_ms = request_id_window_ms
         self._store_history_ms = store_history_ms
         self._purges = Purges(store, time)
+        self._archives = ArchiveWork(store)
         self._conflicts = ConflictTrim(store, time, conflicts_max)
         self._next_mark_ms = 0
         self._history_after = b""
@@ -91,6 +93,7 @@ class Upkeep:
         full: StoreFull | None = None
         for work in (
             self._purges.turn,
+            self._archives.turn,
             self._sweep_operations,
             self._sweep_history,
             self._conflicts.turn,

@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from kokuban_server.app.archived import archive_keys, refuse_archived
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.following import Following
 from kokuban_server.app.kept_states import PastState, gone, has_removals
@@ -327,6 +328,9 @@ class Watches:
         opened = _apart([(self._access.open(principal, board, region, Verb.READ), path) for region, path in targets])
         regions = [region for region, _ in opened]
         await self._access.account(principal, regions, deadline)
+        archives = archive_keys(regions)
+        if archives:
+            refuse_archived((await self._store.read(archives, STRONG, left_s(deadline))).records, writes=False)
         async with contextlib.aclosing(self._followed(opened, start, wait_s)) as parts:
             async for part in parts:
                 self._access.recheck(principal, regions)

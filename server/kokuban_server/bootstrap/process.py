@@ -19,6 +19,9 @@ from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.app.access import Access
 from kokuban_server.app.administration import Administration
+from kokuban_server.app.archive_reading import ArchiveReading
+from kokuban_server.app.archive_work import ArchiveWork
+from kokuban_server.app.archives import Archives
 from kokuban_server.app.audit import AuditLog
 from kokuban_server.app.audit_reading import AuditReading
 from kokuban_server.app.board_administration import BoardAdministration
@@ -220,6 +223,16 @@ class Server:
                     redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
                     of_tasks,
+                    Archives(
+                        store,
+                        access,
+                        time,
+                        request_ids,
+                        audit,
+                        ArchiveReading(store),
+                        ArchiveWork(store),
+                        self._sizes,
+                    ),
                     redactor,
                     words,
                     request_ids,
@@ -233,7 +246,7 @@ class Server:
                         Administration(store, access, importlib.metadata.version("kokuban"), audit, judged)
                     ).methods,
                     **BoardMethods(board_administration, redactor).methods,
-                    **_bookkeeping(store, access, audit, window_ms),
+                    **_bookkeeping(store, access, audit, window_ms, request_ids.digest),
                 },
                 "TrustService": TrustService(
                     screenings,
@@ -347,10 +360,12 @@ def _check_phrases(settings: Settings) -> None:
             raise StartError(f"screening_phrases_file: {fault}") from fault
 
 
-def _bookkeeping(store: BoardStore, access: Access, audit: AuditLog, window_ms: int) -> dict[str, Method]:
+def _bookkeeping(
+    store: BoardStore, access: Access, audit: AuditLog, window_ms: int, digest: Callable[[bytes], bytes]
+) -> dict[str, Method]:
     """Give the methods that judge what is stored."""
     reading = AuditReading(store, access)
-    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS)
+    doctor = Doctor(store, access, audit, reading, window_ms + OPERATIONS_SLACK_MS, digest)
     return {**AuditMethods(reading).methods, **ExaminationMethods(doctor).methods}
 
 

@@ -42,6 +42,8 @@ CONFLICT_PLACE: Final = b"y/i/"  # where the record of a conflict stands, by the
 TASK_LOG: Final = b"j/l/"  # the number of a task's last event
 TASK: Final = b"j/s/"  # how a task stands
 TASK_ACTION: Final = b"j/a/"  # that an action of a task was recorded
+TASK_ARCHIVE: Final = b"j/t/"  # that a task was archived
+ARCHIVING: Final = b"j/w/"  # that it is being done
 
 LOCKING: Final = b"k/"  # everything about sessions and locks, so that one watch sees it all in order
 SESSION: Final = b"k/n/"  # a session, on its lease
@@ -380,9 +382,19 @@ def tasks(tenant: str, board_id: str) -> bytes:
     return TASK + join(tenant.encode(), board_id.encode())
 
 
+def names_in(region: bytes, key: bytes, kind: bytes) -> list[str]:
+    """Give what a key says behind its kind and its region."""
+    return [segment.decode() for segment in split(key[len(kind) + len(region) :])]
+
+
 def parse_task(key: bytes) -> Region:
     """Give the region of a task whose record stands at a key."""
-    return parse_region(split(key[len(TASK) :])[-1].decode())
+    return parse_region_of(key, TASK)
+
+
+def parse_region_of(key: bytes, kind: bytes) -> Region:
+    """Give the region of which there is one record of a kind."""
+    return parse_region(split(key[len(kind) :])[-1].decode())
 
 
 def parse_head(key: bytes) -> tuple[str, str, EntryKey]:

@@ -172,6 +172,10 @@ EVENT_ERROR_BYTES_MAX: Final = 1_024
 RESUME_EVENTS_ENTRIES_MAX: Final = 100
 RESUME_EVENTS_BYTES_MAX: Final = 1024 * 1024
 TASK_PAGE_ENTRIES_MAX: Final = 100
+ARCHIVE_LINE_BYTES_MAX: Final = 1_000_000
+"""Of a task's archive: it fits a request."""
+ARCHIVE_LINES_ENTRIES_MAX: Final = 1_000
+"""Lines of one part of a restore."""
 
 # The log of conflicts.
 CONFLICTS_ENTRIES_MAX: Final = 5_000

@@ -549,6 +549,79 @@ class TaskOver(Refusal):
 
 
 @dataclass(eq=False)
+class TaskArchived(Refusal):
+    """The task was archived, or is being archived at this moment."""
+
+    task: str
+    phase: str
+    archive_time_ms: int
+    digest: str
+    reason = "TASK_ARCHIVED"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        time_ms = str(self.archive_time_ms)
+        return {"task": self.task, "phase": self.phase, "archive_time_ms": time_ms, "digest": self.digest}
+
+
+@dataclass(eq=False)
+class TaskHeld(Refusal):
+    """Somebody works on a step of the task."""
+
+    task: str
+    step: str
+    reason = "TASK_HELD"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"task": self.task, "step": self.step}
+
+
+@dataclass(eq=False)
+class ArchiveMismatch(Refusal):
+    """The digest is not that of the task as it stands, or of the archive that was made of it."""
+
+    field_path: str
+    task: str
+    given: str
+    actual: str
+    reason = "ARCHIVE_MISMATCH"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "task": self.task, "given": self.given, "actual": self.actual}
+
+
+@dataclass(eq=False)
+class ArchiveInvalid(Refusal):
+    """A line is not the one that the archive has at its place."""
+
+    field_path: str
+    line: int
+    detail: str
+    reason = "ARCHIVE_INVALID"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "line": str(self.line), "detail": self.detail}
+
+
+@dataclass(eq=False)
+class ArchiveTooLarge(Refusal):
+    """An entry of the task is larger than a line of an archive may be."""
+
+    task: str
+    path: str
+    limit: int
+    actual: int
+    reason = "ARCHIVE_TOO_LARGE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"task": self.task, "path": self.path, "limit": str(self.limit), "actual": str(self.actual)}
+
+
+@dataclass(eq=False)
 class NoStepReady(Refusal):
     """No step can be given to this worker now."""
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kokuban.v1 import commit_pb2, task_pb2
+from kokuban_server.app.archives import ArchiveRequest
 from kokuban_server.app.task_claims import ClaimRequest
 from kokuban_server.core import limits
 from kokuban_server.core.commit import RecordEvent
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kokuban.v1 import task_service_pb2 as service_pb
 
 _NAME = re.compile(r"[A-Za-z0-9_.:@/=+,~-]{1,128}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NOTHING = Value(Form.TEXT, "")
 _SUBJECTS: Final = {
     task_pb2.EVENT_TYPE_ACTION_STARTED: EventType.ACTION_STARTED,
@@ -310,6 +312,37 @@ def list_events(message: service_pb.ListEventsRequest) -> tuple[str, Region, int
     if not 0 <= message.after_event < 10**12:
         raise InvalidRequest("FIELD_INVALID", "after_event", "the number of an event, or 0")
     return board, region, message.after_event, page_size(message.page_size), page_token(message.page_token)
+
+
+def export_task(message: service_pb.ExportTaskRequest) -> tuple[str, Region, str]:
+    """Give board, region and page token."""
+    return parse_board(message.board), task_region(message.task), page_token(message.page_token)
+
+
+def archive_task(message: service_pb.ArchiveTaskRequest, digest: Callable[[bytes], bytes]) -> ArchiveRequest:
+    """Give the request to archive a task."""
+    return _archive_request(message, b"archive", digest)
+
+
+def restore_task(message: service_pb.RestoreTaskRequest, digest: Callable[[bytes], bytes]) -> ArchiveRequest:
+    """Give the request to bring back a part of a task. All parts are one request."""
+    if len(message.lines) > limits.ARCHIVE_LINES_ENTRIES_MAX:
+        raise too_many("lines", limits.ARCHIVE_LINES_ENTRIES_MAX, len(message.lines))
+    return _archive_request(message, b"restore", digest)._replace(lines=message.lines)
+
+
+def _archive_request(
+    message: service_pb.ArchiveTaskRequest | service_pb.RestoreTaskRequest,
+    act: bytes,
+    digest: Callable[[bytes], bytes],
+) -> ArchiveRequest:
+    board = parse_board(message.board)
+    id_time_ms = request_id(message.request_id)
+    region = task_region(message.task)
+    if not _DIGEST.fullmatch(message.digest):
+        raise InvalidRequest("FIELD_INVALID", "digest", "64 hexadecimal digits, of the archive's manifest")
+    asked = digest(b"\x00".join([act, board.encode(), region.id.encode(), message.digest.encode()]))
+    return ArchiveRequest(board, message.request_id, id_time_ms, asked, region, message.digest)
 
 
 def claim_next_step(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kokuban.v1 import commit_pb2
+    from kokuban_server.app.archives import Archives
     from kokuban_server.app.commits import Committed
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.task_claims import TaskClaims
@@ -33,6 +34,7 @@ class TaskService:
         commits: RedactedCommits,
         claims: TaskClaims,
         reading: TaskReading,
+        archives: Archives,
         redactor: Redactor,
         words: WordScreening,
         request_ids: RequestIds,
@@ -41,6 +43,7 @@ class TaskService:
         self._commits = commits
         self._claims = claims
         self._reading = reading
+        self._archives = archives
         self._redactor = redactor
         self._words = words
         self._request_ids = request_ids
@@ -57,6 +60,9 @@ class TaskService:
             "ClaimNextStep": UnaryMethod(self.claim_next_step, writes=True),
             "ResumeTask": UnaryMethod(self.resume_task, writes=True),
             "CancelTask": UnaryMethod(self.cancel_task, writes=True),
+            "ExportTask": UnaryMethod(self.export_task),
+            "ArchiveTask": UnaryMethod(self.archive_task, writes=True),
+            "RestoreTask": UnaryMethod(self.restore_task, writes=True),
         }
 
     async def create_task(self, raw: bytes, call: Call) -> bytes:
@@ -120,6 +126,34 @@ class TaskService:
             committed = await self._commit(decode_tasks.cancelled(message), call)
         token = encode_token(self._epoch, committed.revision)
         return pb.CancelTaskResponse(token=token, replayed=committed.replayed).SerializeToString()
+
+    async def export_task(self, raw: bytes, call: Call) -> bytes:
+        """Give a task as the lines of an archive."""
+        board, region, token = decode_tasks.export_task(parse_message(pb.ExportTaskRequest, raw))
+        page = await self._archives.export(call.principal, board, region, token, call.deadline)
+        return pb.ExportTaskResponse(
+            lines=page.lines,
+            manifest=page.manifest,
+            next_page_token=page.next_page_token,
+            token=encode_token(self._epoch, page.revision),
+        ).SerializeToString()
+
+    async def archive_task(self, raw: bytes, call: Call) -> bytes:
+        """Remove a task that was exported."""
+        request = decode_tasks.archive_task(parse_message(pb.ArchiveTaskRequest, raw), self._request_ids.digest)
+        ended = await self._archives.archive(call.principal, request, call.deadline)
+        token = encode_token(self._epoch, ended.revision)
+        return pb.ArchiveTaskResponse(token=token, replayed=ended.replayed).SerializeToString()
+
+    async def restore_task(self, raw: bytes, call: Call) -> bytes:
+        """Bring back a part of a task."""
+        request = decode_tasks.restore_task(parse_message(pb.RestoreTaskRequest, raw), self._request_ids.digest)
+        next_line, left_out, ended = await self._archives.restore(call.principal, request, call.deadline)
+        response = pb.RestoreTaskResponse(next_line=next_line, left_out=left_out)
+        if ended is not None:
+            response.token = encode_token(self._epoch, ended.revision)
+            response.replayed = ended.replayed
+        return response.SerializeToString()
 
     async def _commit(self, message: commit_pb2.CommitRequest, call: Call) -> Committed:
         request = decode.commit_request(message, self._request_ids.digest, call.traceparent)

@@ -412,6 +412,28 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
     `256`.
     """
+    ERROR_REASON_TASK_ARCHIVED: _ErrorReason.ValueType  # 105
+    """FAILED_PRECONDITION. The task was archived, or is being archived at this moment: nothing of it is here to be read or written, and its
+    id is not used again. Bring it back with `RestoreTask`. Metadata: task, phase (`preparing`: the task is being compared with an
+    archive and comes back unless it is the same; `archived`; `restoring`), archive_time_ms, digest. Example: `phase` = `archived`.
+    """
+    ERROR_REASON_TASK_HELD: _ErrorReason.ValueType  # 106
+    """FAILED_PRECONDITION. Somebody works on a step of the task, so it is not archived. Metadata: task, step. Example: `step` =
+    `step_05`.
+    """
+    ERROR_REASON_ARCHIVE_MISMATCH: _ErrorReason.ValueType  # 107
+    """FAILED_PRECONDITION. The digest is not that of the task as it stands, which was written since it was exported: export it again.
+    Or, for `RestoreTask`, not that of the archive that was made of it. Metadata: field, task, given, actual. Example: `field` =
+    `digest`.
+    """
+    ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 108
+    """INVALID_ARGUMENT. A line is not the one that the archive has at its place: it was changed, left out, moved or repeated. Metadata:
+    field, line (its number in the archive), detail. Example: `field` = `lines[0]`, `line` = `17`, `detail` = `was changed`.
+    """
+    ERROR_REASON_ARCHIVE_TOO_LARGE: _ErrorReason.ValueType  # 109
+    """FAILED_PRECONDITION. An entry of the task is larger than a line of an archive may be. Metadata: task, path, limit, actual. Example:
+    `limit` = `1000000`.
+    """
     ERROR_REASON_CONTENT_PENDING: _ErrorReason.ValueType  # 110
     """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
     wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
@@ -814,6 +836,28 @@ ERROR_REASON_TASK_FULL: ErrorReason.ValueType  # 99
 """FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
 Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
 `256`.
+"""
+ERROR_REASON_TASK_ARCHIVED: ErrorReason.ValueType  # 105
+"""FAILED_PRECONDITION. The task was archived, or is being archived at this moment: nothing of it is here to be read or written, and its
+id is not used again. Bring it back with `RestoreTask`. Metadata: task, phase (`preparing`: the task is being compared with an
+archive and comes back unless it is the same; `archived`; `restoring`), archive_time_ms, digest. Example: `phase` = `archived`.
+"""
+ERROR_REASON_TASK_HELD: ErrorReason.ValueType  # 106
+"""FAILED_PRECONDITION. Somebody works on a step of the task, so it is not archived. Metadata: task, step. Example: `step` =
+`step_05`.
+"""
+ERROR_REASON_ARCHIVE_MISMATCH: ErrorReason.ValueType  # 107
+"""FAILED_PRECONDITION. The digest is not that of the task as it stands, which was written since it was exported: export it again.
+Or, for `RestoreTask`, not that of the archive that was made of it. Metadata: field, task, given, actual. Example: `field` =
+`digest`.
+"""
+ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 108
+"""INVALID_ARGUMENT. A line is not the one that the archive has at its place: it was changed, left out, moved or repeated. Metadata:
+field, line (its number in the archive), detail. Example: `field` = `lines[0]`, `line` = `17`, `detail` = `was changed`.
+"""
+ERROR_REASON_ARCHIVE_TOO_LARGE: ErrorReason.ValueType  # 109
+"""FAILED_PRECONDITION. An entry of the task is larger than a line of an archive may be. Metadata: task, path, limit, actual. Example:
+`limit` = `1000000`.
 """
 ERROR_REASON_CONTENT_PENDING: ErrorReason.ValueType  # 110
 """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy

@@ -608,3 +608,207 @@ class CancelTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelTaskResponse: _TypeAlias = CancelTaskResponse  # noqa: Y015
+
+@_typing.final
+class ExportTaskRequest(_message.Message):
+    """ExportTaskRequest asks for a task as an archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    task: _builtins.str
+    """task is the task's id. Required."""
+    page_token: _builtins.str
+    """page_token is `next_page_token` of the page before, whose state the whole export is of. All other fields must be as they were."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        task: _builtins.str = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "page_token", b"page_token", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTaskRequest: _TypeAlias = ExportTaskRequest  # noqa: Y015
+
+@_typing.final
+class ExportTaskResponse(_message.Message):
+    """ExportTaskResponse is a part of an archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    manifest: _builtins.str
+    """manifest is the last line of the archive: a JSON object with the format, board, task, the numbers of lines, events, entries and
+    actions, the last event's number, the token of the state that was exported, and the digest. Only on the last page.
+    """
+    next_page_token: _builtins.str
+    """next_page_token asks for the next page. Empty at the end."""
+    token: _builtins.str
+    """token names the state that is exported."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """lines are the lines, in order, of up to 3 MiB; each of at most 1000000 bytes (`ARCHIVE_TOO_LARGE`)."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+        manifest: _builtins.str = ...,
+        next_page_token: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines", "manifest", b"manifest", "next_page_token", b"next_page_token", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTaskResponse: _TypeAlias = ExportTaskResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveTaskRequest(_message.Message):
+    """ArchiveTaskRequest removes a task that was exported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    request_id: _builtins.str
+    """request_id makes it happen once; see `CommitRequest.request_id`. Required."""
+    task: _builtins.str
+    """task is the task's id. Required."""
+    digest: _builtins.str
+    """digest is that of the archive, from its manifest: 64 hexadecimal digits. Required."""
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        task: _builtins.str = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "digest", b"digest", "request_id", b"request_id", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveTaskRequest: _TypeAlias = ArchiveTaskRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveTaskResponse(_message.Message):
+    """ArchiveTaskResponse says that the task is archived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token means "at least as fresh as the task's end"."""
+    replayed: _builtins.bool
+    """replayed is true if it was archived under this digest before."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replayed", b"replayed", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveTaskResponse: _TypeAlias = ArchiveTaskResponse  # noqa: Y015
+
+@_typing.final
+class RestoreTaskRequest(_message.Message):
+    """RestoreTaskRequest brings back a part of an archived task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    request_id: _builtins.str
+    """request_id makes the restore happen once, and is the same for all its parts; see `CommitRequest.request_id`. Required."""
+    task: _builtins.str
+    """task is the task's id. Required."""
+    digest: _builtins.str
+    """digest is that of the archive, from its manifest: 64 hexadecimal digits. Required."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """lines are lines of the archive, from a later to an earlier one, without gaps; at most 1000. Those that were restored before are
+        passed over. None: only asks which comes next.
+        """
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        task: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "digest", b"digest", "lines", b"lines", "request_id", b"request_id", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreTaskRequest: _TypeAlias = RestoreTaskRequest  # noqa: Y015
+
+@_typing.final
+class RestoreTaskResponse(_message.Message):
+    """RestoreTaskResponse says how far the restore has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_LINE_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    next_line: _builtins.int
+    """next_line is the number of the line that comes next, or 0 when the task is back."""
+    left_out: _builtins.int
+    """left_out counts the entries and events that were left out so far, as they were removed from the board since."""
+    token: _builtins.str
+    """token means "at least as fresh as the task", when it is back."""
+    replayed: _builtins.bool
+    """replayed is true if an earlier request with this id had brought the task back."""
+    def __init__(
+        self,
+        *,
+        next_line: _builtins.int = ...,
+        left_out: _builtins.int = ...,
+        token: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "next_line", b"next_line", "replayed", b"replayed", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreTaskResponse: _TypeAlias = RestoreTaskResponse  # noqa: Y015

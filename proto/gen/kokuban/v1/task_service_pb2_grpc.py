@@ -76,6 +76,21 @@ class TaskServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
+        self.ExportTask = channel.unary_unary(
+                '/kokuban.v1.TaskService/ExportTask',
+                request_serializer=kokuban_dot_v1_dot_task__service__pb2.ExportTaskRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_task__service__pb2.ExportTaskResponse.FromString,
+                _registered_method=True)
+        self.ArchiveTask = channel.unary_unary(
+                '/kokuban.v1.TaskService/ArchiveTask',
+                request_serializer=kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskResponse.FromString,
+                _registered_method=True)
+        self.RestoreTask = channel.unary_unary(
+                '/kokuban.v1.TaskService/RestoreTask',
+                request_serializer=kokuban_dot_v1_dot_task__service__pb2.RestoreTaskRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_task__service__pb2.RestoreTaskResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer(object):
@@ -142,6 +157,49 @@ class TaskServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportTask(self, request, context):
+        """ExportTask gives a task as the lines of an archive: how it stands, its recorded actions, its events and the other entries of its
+        region, each as it is now and with its label and origins, all of one state. Earlier states of entries are not part of it.
+
+        For whoever may read and write the task's region. A task that holds anything below the region's read floor is exported for
+        supervisors and operators only (`ROLE_REQUIRED`): a file has no floor, and no read scope takes note of who reads it.
+
+        Each line is a JSON object in one line of text, without its line feed. It holds its number (`line`, from 1) and, as `previous`, the
+        digest of the line before it (64 zeros in the first): SHA-256 of that line's UTF-8, in hexadecimal. So the digest of the last line
+        stands for all of them. Behind it comes the manifest, as the file's last line, which says that digest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveTask(self, request, context):
+        """ArchiveTask removes a task that was exported, whole: events, state, recorded actions, entries and their history. A tombstone with
+        the archive's digest stays for as long as the board: the task's id is not used again, and every call that names it is refused with
+        `TASK_ARCHIVED`.
+
+        Nothing is removed unless the digest is that of the task as it stands when nobody can write to it any more
+        (`ARCHIVE_MISMATCH`): what somebody has written since the export is not lost. A task that somebody works on is refused
+        (`TASK_HELD`). Once this has begun to remove it goes on by itself, whatever becomes of the server. Archiving again what is archived
+        under the same digest is nothing. It is audited. For whoever may read and write the task's region.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreTask(self, request, context):
+        """RestoreTask brings an archived task back, as many lines of its archive at a time as fit a request, from the last line to the first,
+        without the manifest. Nothing of it can be read, claimed or written before the last call, which makes all of it whole at once.
+
+        Every line must be the one that was archived, as told by the digest in the tombstone (`ARCHIVE_MISMATCH`, `ARCHIVE_INVALID`): there
+        is no way to bring in anything else, so labels come back as they were. What came from a source, or belongs to a person, that was
+        removed from the board since is left out, and so is what was made of anything that is not there any more, if anything was removed
+        since. The response says which line comes next: a restore that was interrupted is gone on with by whoever has the archive. It is
+        audited. For whoever may read and write the task's region.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +237,21 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.CancelTask,
                     request_deserializer=kokuban_dot_v1_dot_task__service__pb2.CancelTaskRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_task__service__pb2.CancelTaskResponse.SerializeToString,
+            ),
+            'ExportTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportTask,
+                    request_deserializer=kokuban_dot_v1_dot_task__service__pb2.ExportTaskRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_task__service__pb2.ExportTaskResponse.SerializeToString,
+            ),
+            'ArchiveTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveTask,
+                    request_deserializer=kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskResponse.SerializeToString,
+            ),
+            'RestoreTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreTask,
+                    request_deserializer=kokuban_dot_v1_dot_task__service__pb2.RestoreTaskRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_task__service__pb2.RestoreTaskResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -377,6 +450,87 @@ class TaskService(object):
             '/kokuban.v1.TaskService/CancelTask',
             kokuban_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
             kokuban_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TaskService/ExportTask',
+            kokuban_dot_v1_dot_task__service__pb2.ExportTaskRequest.SerializeToString,
+            kokuban_dot_v1_dot_task__service__pb2.ExportTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TaskService/ArchiveTask',
+            kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskRequest.SerializeToString,
+            kokuban_dot_v1_dot_task__service__pb2.ArchiveTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TaskService/RestoreTask',
+            kokuban_dot_v1_dot_task__service__pb2.RestoreTaskRequest.SerializeToString,
+            kokuban_dot_v1_dot_task__service__pb2.RestoreTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,37 @@ class TaskServiceStub:
     """ResumeTask answers open interrupts by their ids, all or none, and says how the task stands then."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]
     """CancelTask ends a task that is not over yet."""
+    ExportTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ExportTaskRequest, _task_service_pb2.ExportTaskResponse]
+    """ExportTask gives a task as the lines of an archive: how it stands, its recorded actions, its events and the other entries of its
+    region, each as it is now and with its label and origins, all of one state. Earlier states of entries are not part of it.
+
+    For whoever may read and write the task's region. A task that holds anything below the region's read floor is exported for
+    supervisors and operators only (`ROLE_REQUIRED`): a file has no floor, and no read scope takes note of who reads it.
+
+    Each line is a JSON object in one line of text, without its line feed. It holds its number (`line`, from 1) and, as `previous`, the
+    digest of the line before it (64 zeros in the first): SHA-256 of that line's UTF-8, in hexadecimal. So the digest of the last line
+    stands for all of them. Behind it comes the manifest, as the file's last line, which says that digest.
+    """
+    ArchiveTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ArchiveTaskRequest, _task_service_pb2.ArchiveTaskResponse]
+    """ArchiveTask removes a task that was exported, whole: events, state, recorded actions, entries and their history. A tombstone with
+    the archive's digest stays for as long as the board: the task's id is not used again, and every call that names it is refused with
+    `TASK_ARCHIVED`.
+
+    Nothing is removed unless the digest is that of the task as it stands when nobody can write to it any more
+    (`ARCHIVE_MISMATCH`): what somebody has written since the export is not lost. A task that somebody works on is refused
+    (`TASK_HELD`). Once this has begun to remove it goes on by itself, whatever becomes of the server. Archiving again what is archived
+    under the same digest is nothing. It is audited. For whoever may read and write the task's region.
+    """
+    RestoreTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.RestoreTaskRequest, _task_service_pb2.RestoreTaskResponse]
+    """RestoreTask brings an archived task back, as many lines of its archive at a time as fit a request, from the last line to the first,
+    without the manifest. Nothing of it can be read, claimed or written before the last call, which makes all of it whole at once.
+
+    Every line must be the one that was archived, as told by the digest in the tombstone (`ARCHIVE_MISMATCH`, `ARCHIVE_INVALID`): there
+    is no way to bring in anything else, so labels come back as they were. What came from a source, or belongs to a person, that was
+    removed from the board since is left out, and so is what was made of anything that is not there any more, if anything was removed
+    since. The response says which line comes next: a restore that was interrupted is gone on with by whoever has the archive. It is
+    audited. For whoever may read and write the task's region.
+    """
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -93,6 +124,37 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """ResumeTask answers open interrupts by their ids, all or none, and says how the task stands then."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """CancelTask ends a task that is not over yet."""
+    ExportTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ExportTaskRequest, _task_service_pb2.ExportTaskResponse]  # type: ignore[assignment]
+    """ExportTask gives a task as the lines of an archive: how it stands, its recorded actions, its events and the other entries of its
+    region, each as it is now and with its label and origins, all of one state. Earlier states of entries are not part of it.
+
+    For whoever may read and write the task's region. A task that holds anything below the region's read floor is exported for
+    supervisors and operators only (`ROLE_REQUIRED`): a file has no floor, and no read scope takes note of who reads it.
+
+    Each line is a JSON object in one line of text, without its line feed. It holds its number (`line`, from 1) and, as `previous`, the
+    digest of the line before it (64 zeros in the first): SHA-256 of that line's UTF-8, in hexadecimal. So the digest of the last line
+    stands for all of them. Behind it comes the manifest, as the file's last line, which says that digest.
+    """
+    ArchiveTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ArchiveTaskRequest, _task_service_pb2.ArchiveTaskResponse]  # type: ignore[assignment]
+    """ArchiveTask removes a task that was exported, whole: events, state, recorded actions, entries and their history. A tombstone with
+    the archive's digest stays for as long as the board: the task's id is not used again, and every call that names it is refused with
+    `TASK_ARCHIVED`.
+
+    Nothing is removed unless the digest is that of the task as it stands when nobody can write to it any more
+    (`ARCHIVE_MISMATCH`): what somebody has written since the export is not lost. A task that somebody works on is refused
+    (`TASK_HELD`). Once this has begun to remove it goes on by itself, whatever becomes of the server. Archiving again what is archived
+    under the same digest is nothing. It is audited. For whoever may read and write the task's region.
+    """
+    RestoreTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.RestoreTaskRequest, _task_service_pb2.RestoreTaskResponse]  # type: ignore[assignment]
+    """RestoreTask brings an archived task back, as many lines of its archive at a time as fit a request, from the last line to the first,
+    without the manifest. Nothing of it can be read, claimed or written before the last call, which makes all of it whole at once.
+
+    Every line must be the one that was archived, as told by the digest in the tombstone (`ARCHIVE_MISMATCH`, `ARCHIVE_INVALID`): there
+    is no way to bring in anything else, so labels come back as they were. What came from a source, or belongs to a person, that was
+    removed from the board since is left out, and so is what was made of anything that is not there any more, if anything was removed
+    since. The response says which line comes next: a restore that was interrupted is gone on with by whoever has the archive. It is
+    audited. For whoever may read and write the task's region.
+    """
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """TaskService keeps runs of work: which steps there are, who works on them, and what has happened.
@@ -165,5 +227,54 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.CancelTaskResponse, _abc.Awaitable[_task_service_pb2.CancelTaskResponse]]:
         """CancelTask ends a task that is not over yet."""
+
+    @_abc_1.abstractmethod
+    def ExportTask(
+        self,
+        request: _task_service_pb2.ExportTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.ExportTaskResponse, _abc.Awaitable[_task_service_pb2.ExportTaskResponse]]:
+        """ExportTask gives a task as the lines of an archive: how it stands, its recorded actions, its events and the other entries of its
+        region, each as it is now and with its label and origins, all of one state. Earlier states of entries are not part of it.
+
+        For whoever may read and write the task's region. A task that holds anything below the region's read floor is exported for
+        supervisors and operators only (`ROLE_REQUIRED`): a file has no floor, and no read scope takes note of who reads it.
+
+        Each line is a JSON object in one line of text, without its line feed. It holds its number (`line`, from 1) and, as `previous`, the
+        digest of the line before it (64 zeros in the first): SHA-256 of that line's UTF-8, in hexadecimal. So the digest of the last line
+        stands for all of them. Behind it comes the manifest, as the file's last line, which says that digest.
+        """
+
+    @_abc_1.abstractmethod
+    def ArchiveTask(
+        self,
+        request: _task_service_pb2.ArchiveTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.ArchiveTaskResponse, _abc.Awaitable[_task_service_pb2.ArchiveTaskResponse]]:
+        """ArchiveTask removes a task that was exported, whole: events, state, recorded actions, entries and their history. A tombstone with
+        the archive's digest stays for as long as the board: the task's id is not used again, and every call that names it is refused with
+        `TASK_ARCHIVED`.
+
+        Nothing is removed unless the digest is that of the task as it stands when nobody can write to it any more
+        (`ARCHIVE_MISMATCH`): what somebody has written since the export is not lost. A task that somebody works on is refused
+        (`TASK_HELD`). Once this has begun to remove it goes on by itself, whatever becomes of the server. Archiving again what is archived
+        under the same digest is nothing. It is audited. For whoever may read and write the task's region.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreTask(
+        self,
+        request: _task_service_pb2.RestoreTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.RestoreTaskResponse, _abc.Awaitable[_task_service_pb2.RestoreTaskResponse]]:
+        """RestoreTask brings an archived task back, as many lines of its archive at a time as fit a request, from the last line to the first,
+        without the manifest. Nothing of it can be read, claimed or written before the last call, which makes all of it whole at once.
+
+        Every line must be the one that was archived, as told by the digest in the tombstone (`ARCHIVE_MISMATCH`, `ARCHIVE_INVALID`): there
+        is no way to bring in anything else, so labels come back as they were. What came from a source, or belongs to a person, that was
+        removed from the board since is left out, and so is what was made of anything that is not there any more, if anything was removed
+        since. The response says which line comes next: a restore that was interrupted is gone on with by whoever has the archive. It is
+        audited. For whoever may read and write the task's region.
+        """
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

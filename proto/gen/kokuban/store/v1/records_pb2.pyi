@@ -1071,6 +1071,68 @@ class TaskActionRecord(_message.Message):
 Global___TaskActionRecord: _TypeAlias = TaskActionRecord  # noqa: Y015
 
 @_typing.final
+class TaskArchiveRecord(_message.Message):
+    """TaskArchiveRecord stands for a task that was archived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    REMOVALS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    NEXT_LINE_FIELD_NUMBER: _builtins.int
+    NEXT_DIGEST_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    phase: _builtins.int
+    """phase is how far: compared with its archive 1, being removed 2, removed 3, being restored 4."""
+    digest: _builtins.str
+    """digest is the archive's, in hexadecimal."""
+    lines: _builtins.int
+    """lines is how many lines the archive has."""
+    agent: _builtins.str
+    """agent is who archived it."""
+    time_ms: _builtins.int
+    """time_ms is when."""
+    removals: _builtins.int
+    """removals is how often anything had been removed from the board by then."""
+    until_ms: _builtins.int
+    """until_ms is until when the comparison may take."""
+    removed: _builtins.int
+    """removed counts the records that were removed."""
+    next_line: _builtins.int
+    """next_line is the line that is restored next."""
+    next_digest: _builtins.str
+    """next_digest is the digest of that line."""
+    left_out: _builtins.int
+    """left_out counts what was not restored, as it was removed since."""
+    def __init__(
+        self,
+        *,
+        phase: _builtins.int = ...,
+        digest: _builtins.str = ...,
+        lines: _builtins.int = ...,
+        agent: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        removals: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        next_line: _builtins.int = ...,
+        next_digest: _builtins.str = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "digest", b"digest", "left_out", b"left_out", "lines", b"lines", "next_digest", b"next_digest", "next_line", b"next_line", "phase", b"phase", "removals", b"removals", "removed", b"removed", "time_ms", b"time_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskArchiveRecord: _TypeAlias = TaskArchiveRecord  # noqa: Y015
+
+@_typing.final
 class OperationRecord(_message.Message):
     """OperationRecord makes a commit happen once. Its revision is the commit's."""
 
