@@ -18,6 +18,7 @@ MODULES = (
     "_conflicts",
     "_examination",
     "_removals",
+    "_task_waits",
     "_tasks",
     "_board",
 )

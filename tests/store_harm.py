@@ -37,6 +37,7 @@ from kokuban_server.records.conflict_codec import encode_conflict
 from kokuban_server.records.lock_codec import encode_generation, encode_lock, encode_server, encode_session
 from kokuban_server.records.provenance_codec import encode_origins, encode_removal
 from kokuban_server.records.quarantine_codec import encode_quarantined
+from kokuban_server.records.task_codec import encode_notes
 from kokuban_server.records.trust_codec import encode_read_scope
 
 if TYPE_CHECKING:
@@ -288,6 +289,16 @@ def _locking(now_ms: int, lease: int) -> list[Plant]:
             is_undone_by_servers=True,
         ),
         Plant(
+            "task wait of no session",
+            (at(keys.TASK_WAIT, "task-wait-a", encode_lock(lock("h", "no-session")), lease),),
+            (Planted("task wait", FindingKind.ORPHANED),),
+        ),
+        Plant(
+            "task wait for ever",
+            (at(keys.TASK_WAIT, "task-wait-b", encode_lock(lock("i"))),),
+            (Planted("task wait", FindingKind.UNLEASED),),
+        ),
+        Plant(
             "generations of no board",
             (
                 Put(keys.LOCK_GENERATION + gone + b"shared:x/", encode_generation("lock")),
@@ -397,6 +408,12 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
             "reminder of no quarantine",
             (Put(keys.quarantine_due(now_ms + _DAY_MS, nothing), b""),),
             (Planted("quarantine reminder", FindingKind.ORPHANED),),
+        ),
+        Plant(
+            "notes of no task",
+            (Put(keys.task_notes(keys.region_prefix(TENANT, BOARD, parse_region("task:none")), "s"), encode_notes(1)),),
+            (Planted("task notes", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
         ),
         Plant(
             "conflict without a place",

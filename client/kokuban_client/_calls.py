@@ -228,6 +228,15 @@ class Calls:
             request, self.metadata, lambda headers: link.locks.AcquireLock(request, timeout=left_s, metadata=headers)
         )
 
+    async def open_task_wait(
+        self, request: task_wire.WaitForTaskRequest, *, timeout_s: float, left_s: float, patient: bool
+    ) -> _channel.Stream:
+        """Open a stream that tells how a part of a task stands; as `open_acquisition`."""
+        link = await self._reached(timeout_s, patient=patient)
+        return _tracing.stream(
+            request, self.metadata, lambda headers: link.tasks.WaitForTask(request, timeout=left_s, metadata=headers)
+        )
+
     async def _reached(self, timeout_s: float, *, patient: bool) -> Link:
         link = self._link(long=True)
         await self._reach(link, Deadline.after(timeout_s, _channel.now_s()), patient=patient or self._wait_for_ready)

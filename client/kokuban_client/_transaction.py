@@ -135,6 +135,32 @@ class Changes:
         self._add(task_wire.complete(step.task, step.name, "DONE", result=result))
         self.release(step.fence)
 
+    def open_subtask(self, task: str, subtask: str, goal: object, *, step: StepHeld | None = None) -> None:
+        """Begin a subtask at a path, such as `sub_02`; for a step of one's own, whose it is while one works on it."""
+        self._add(task_wire.open_subtask(task, subtask, goal, step="" if step is None else step.name))
+
+    def subtask_checkpoint(self, task: str, subtask: str, state: object, *, config_fingerprint: str = "") -> None:
+        """Record a state from which the work on a subtask as a whole could go on."""
+        self._add(task_wire.checkpoint(task, "", state, config_fingerprint, subtask=subtask))
+
+    def subtask_result(self, task: str, subtask: str, data: object, *, name: str = "") -> None:
+        """Record something that came of a subtask."""
+        kind = EventType.SUBTASK_RESULT
+        self._add(task_wire.event(kind, task, subtask=subtask, data=data, name=name))
+
+    def subtask_lesson(self, task: str, subtask: str, data: object, *, name: str = "") -> None:
+        """Record something that was learnt in a subtask and that others should know."""
+        kind = EventType.SUBTASK_LESSON
+        self._add(task_wire.event(kind, task, subtask=subtask, data=data, name=name))
+
+    def complete_subtask(self, task: str, subtask: str, summary: object, *, notes_ttl_s: float | None = None) -> None:
+        """End a subtask; its working notes, below `notes` there, are kept for `notes_ttl_s` more, else for 7 days."""
+        self._add(task_wire.complete_subtask(task, subtask, summary, notes_ttl_s=notes_ttl_s))
+
+    def revive(self, task: str, step: str, reason: str, *, attempts: int = 3) -> None:
+        """Give a dead step further attempts."""
+        self._add(task_wire.revive(task, step, reason, attempts))
+
     def constrain(self, task: str, constraint_id: str, wish: object) -> None:
         """Want something of a task from now on, or something else under the same id."""
         self._add(task_wire.event(EventType.CONSTRAINT_SET, task, subject=constraint_id, data=wish))

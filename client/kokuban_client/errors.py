@@ -729,9 +729,31 @@ class NoStepReady(TaskRefused):
 
 
 class NotOpen(TaskRefused):
-    """There is no such constraint in force, or no such interrupt open."""
+    """There is no such constraint in force, or no such interrupt or subtask open."""
 
     REASON = "NOT_OPEN"
+
+
+class SubtaskNotReady(TaskRefused):
+    """Something of the subtask is left to do."""
+
+    REASON = "SUBTASK_NOT_READY"
+
+    @property
+    def steps(self) -> int:
+        """How many of its steps are neither done nor dead."""
+        return _count(self.facts.get("steps", ""))
+
+    @property
+    def subtasks(self) -> int:
+        """How many of its subtasks are open."""
+        return _count(self.facts.get("subtasks", ""))
+
+
+class StepNotDead(TaskRefused):
+    """Only a dead step is revived."""
+
+    REASON = "STEP_NOT_DEAD"
 
 
 class ConfigChanged(TaskRefused):

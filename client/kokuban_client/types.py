@@ -1510,6 +1510,15 @@ class StepStatus(enum.StrEnum):
     """A newer server's word that this library does not know."""
 
 
+class SubtaskStatus(enum.StrEnum):
+    """How a subtask stands."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    UNKNOWN = "unknown"
+    """A newer server's word that this library does not know."""
+
+
 class EventType(enum.StrEnum):
     """What happened in a task."""
 
@@ -1531,6 +1540,12 @@ class EventType(enum.StrEnum):
     INTERRUPT_ANSWERED = "interrupt_answered"
     TASK_CANCELLED = "task_cancelled"
     NOTE = "note"
+    SUBTASK_OPENED = "subtask_opened"
+    SUBTASK_CHECKPOINT_SAVED = "subtask_checkpoint_saved"
+    SUBTASK_RESULT = "subtask_result"
+    SUBTASK_LESSON = "subtask_lesson"
+    SUBTASK_COMPLETED = "subtask_completed"
+    STEP_REVIVED = "step_revived"
     UNKNOWN = "unknown"
     """A newer server's word that this library does not know."""
 
@@ -1561,7 +1576,7 @@ class NewStep:
     """A step that is to be added to a task."""
 
     name: str
-    """Unique in the task: a path such as `sub_02/step_05`, none above or below another's."""
+    """Unique in the task: a path such as `sub_02/step_05`, none above or below another's; what lies below a subtask is its."""
     input: object
     """What to do, as any value."""
     depends_on: tuple[str, ...] = ()
@@ -1620,6 +1635,46 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCounts:
+    """How many steps stand how."""
+
+    pending: int
+    running: int
+    done: int
+    dead: int
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.pending + self.running + self.done + self.dead
+
+
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    """How a subtask stands. What agents said of it stands in the task's events; where a number of one is 0 there is none."""
+
+    name: str
+    """Its path."""
+    parent: str
+    """The subtask that it is a part of, or empty."""
+    status: SubtaskStatus
+    step: str
+    """The step for which it was opened, or empty."""
+    opened_event: int
+    checkpoint_event: int
+    config_fingerprint: str
+    completed_event: int
+    """Of its summary."""
+    result_events: tuple[int, ...]
+    lesson_events: tuple[int, ...]
+    notes_expire_time: datetime | None
+    """When its working notes end, once it is completed."""
+    own_steps: StepCounts
+    """Without those of subtasks of it."""
+    all_steps: StepCounts
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """How a task stands."""
 
@@ -1630,6 +1685,26 @@ class Task:
     """Those in force: the numbers of their events by their ids."""
     interrupts: tuple[Interrupt, ...]
     last_event: int
+    subtasks: tuple[Subtask, ...]
+    """Those of subtasks too, in the order in which they were opened."""
+    own_steps: StepCounts
+    """Without those of subtasks."""
+    all_steps: StepCounts
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPart:
+    """How what was waited for stands: a step, a subtask, or a task."""
+
+    over: bool
+    """Nothing more will happen in it, unless somebody revives a dead step."""
+    task_status: TaskStatus
+    step_status: StepStatus | None
+    """Of a step."""
+    subtask_status: SubtaskStatus | None
+    """Of a subtask."""
+    ended_event: int
+    """Of the end of a step or subtask; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1640,7 +1715,7 @@ class TaskEvent:
     type: EventType
     step: str
     id: str
-    """The action, constraint or interrupt."""
+    """The action, constraint, interrupt or subtask."""
     attempt: int
     snapshot: str
     config_fingerprint: str
@@ -1669,3 +1744,7 @@ class ResumeState:
     interrupts: tuple[Interrupt, ...]
     config_changed: bool
     """The configuration is not that of the checkpoint."""
+    subtask: TaskEvent | None
+    """The goal of the nearest subtask that the step lies in, if there is one."""
+    subtask_checkpoint: TaskEvent | None
+    """That subtask's last one."""

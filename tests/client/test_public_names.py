@@ -25,9 +25,10 @@ PUBLIC = {
     "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Rescreening", "Reset", "ResumeState", "Review", "Revision",
     "RevisionMismatch", "SNAPSHOT", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
-    "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepStatus", "StoreFinding",
-    "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "TaintMode", "Task", "TaskArchived", "TaskEvent",
-    "TaskOver",
+    "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepCounts",
+    "StepNotDead", "StepStatus",
+    "StoreFinding", "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "Subtask", "SubtaskNotReady",
+    "SubtaskStatus", "TaintMode", "Task", "TaskArchived", "TaskEvent", "TaskOver", "TaskPart",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
     "WaitEdge", "Watch", "Withheld", "WithoutVerdict", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip

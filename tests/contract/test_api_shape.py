@@ -55,12 +55,13 @@ VERBS_OF_THE_BOARD = (
     "Summarize",
 )
 VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
-VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "Resume", "Cancel", "Export", "Archive", "Restore")
+VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "WaitFor", "Resume", "Cancel", "Export", "Archive", "Restore")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
     "ttl",
     "heartbeat_age",
     "lock_delay",
+    "notes_ttl",
     "retry_delay",
     "wait",
     "waited",
@@ -120,6 +121,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "TaskService.ListTasks",
         "TaskService.ListEvents",
         "TaskService.ClaimNextStep",
+        "TaskService.WaitForTask",
         "TaskService.ResumeTask",
         "TaskService.CancelTask",
         "TaskService.ExportTask",

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import NoStepReady, Refusal, TaskFull, TaskOver
+from kokuban_server.core.refusals import (
+    NoStepReady,
+    NotOpen,
+    Refusal,
+    StepNotDead,
+    SubtaskNotReady,
+    TaskFull,
+    TaskOver,
+)
+from kokuban_server.core.subtasks import is_within, parent
 from kokuban_server.core.task_planning import Ground, Worker, folded, judged, pick
+from kokuban_server.core.task_progress import progress
 from kokuban_server.core.tasks import (
     RECORDED,
     DeadReason,
@@ -31,7 +42,11 @@ from kokuban_server.core.tasks import (
 )
 from kokuban_server.records.task_codec import decode_task, encode_event, encode_task, read_event
 
-NAMES = ["a", "b", "c"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAMES = ["a", "b", "s/c", "s/t/d"]
+SUBTASKS = ["s", "s/t", "u"]
 
 
 def on_terms(*given: Any) -> StepTerms:  # noqa: ANN401 - hypothesis would fill in what is not given
@@ -59,6 +74,7 @@ def asked() -> st.SearchStrategy[TaskEvent]:
     usage = st.none() | st.builds(TokenUsage, st.integers(0, 9), st.integers(0, 9))
     actions = st.sampled_from([EventType.ACTION_STARTED, EventType.ACTION_STARTED, *RECORDED, EventType.ACTION_FAILED])
     ends = [EventType.STEP_COMPLETED, EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_YIELDED]
+    of_subtasks = [EventType.SUBTASK_CHECKPOINT_SAVED, EventType.SUBTASK_RESULT, EventType.SUBTASK_LESSON]
     of_tasks = [EventType.CONSTRAINT_SET, EventType.CONSTRAINT_WITHDRAWN, EventType.INTERRUPT_ANSWERED]
     return st.one_of(
         st.builds(wished, st.just(EventType.STEP_ADDED), names, terms=terms()),
@@ -69,6 +85,18 @@ def asked() -> st.SearchStrategy[TaskEvent]:
         st.builds(wished, st.sampled_from(of_tasks), st.just(""), subjects),
         st.builds(wished, st.just(EventType.INTERRUPT_OPENED), st.just("") | names, subjects),
         st.builds(wished, st.just(EventType.NOTE), st.just("") | names, snapshot=st.sampled_from(["", "t"])),
+        st.builds(wished, st.just(EventType.STEP_REVIVED), names, terms=st.just(StepTerms(attempts_max=2))),
+        st.builds(wished, st.just(EventType.SUBTASK_OPENED), st.just("") | names, st.sampled_from(SUBTASKS)),
+        st.builds(
+            wished, st.sampled_from(of_subtasks), st.just(""), st.sampled_from(SUBTASKS), fingerprint=st.just("v2")
+        ),
+        st.builds(
+            wished,
+            st.just(EventType.SUBTASK_COMPLETED),
+            st.just(""),
+            st.sampled_from(SUBTASKS),
+            notes_expire_ms=st.just(5),
+        ),
         st.builds(wished, st.sampled_from([EventType.NOTE] * 9 + [EventType.TASK_CANCELLED])),
     )
 
@@ -90,6 +118,37 @@ def claims() -> st.SearchStrategy[Claim]:
     )
 
 
+class Attempt(NamedTuple):
+    """Somebody is given a step, if there is one, and ends it."""
+
+    end: EventType
+
+
+def attempts() -> st.SearchStrategy[Attempt]:
+    ends = [EventType.STEP_COMPLETED] * 3 + [EventType.STEP_DEAD] * 2 + [EventType.STEP_FAILED]
+    return st.builds(Attempt, st.sampled_from(ends))
+
+
+BEGUN: list[TaskEvent | Claim | Attempt] = [
+    TaskEvent(EventType.STEP_ADDED, "s/c", terms=StepTerms(attempts_max=2)),
+    TaskEvent(EventType.SUBTASK_OPENED, "", "s"),
+    TaskEvent(EventType.STEP_ADDED, "a", terms=StepTerms(("s/c",))),
+    TaskEvent(EventType.SUBTASK_OPENED, "", "s/t"),
+    TaskEvent(EventType.STEP_ADDED, "s/t/d", terms=StepTerms()),
+    Claim(frozenset(), frozenset()),
+]
+"""How a run may begin, so that more of what is wished is possible."""
+
+
+ENDS_OF_ACTIONS = {EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
+OF_WORKERS = ENDS_OF_ACTIONS | {
+    EventType.CHECKPOINT_SAVED,
+    EventType.ACTION_STARTED,
+    EventType.STEP_FAILED,
+    EventType.STEP_YIELDED,
+}
+
+
 class Run:
     """A task as a server keeps it, with what it would have refused left out."""
 
@@ -103,11 +162,16 @@ class Run:
         recorded = getattr(self, "recorded", {})
         return Ground("t", frozenset(filter(None, held)), recorded, 1_000 + len(getattr(self, "events", ())) * 40)
 
-    def ask(self, wish: TaskEvent | Claim) -> None:
+    def ask(self, wish: TaskEvent | Claim | Attempt) -> None:
         number = len(self.events) + 1
+        if isinstance(wish, Attempt):
+            self.ask(Claim(frozenset({"web", "gpu"}), frozenset()))
+            if self.events[-1].type is EventType.STEP_CLAIMED:
+                self.ask(TaskEvent(wish.end, self.events[-1].step))
+            return
         if isinstance(wish, TaskEvent):
             try:
-                event = judged(self.state, wish, number, "f", self.ground())
+                event = judged(self.state, self.meant(wish), number, "f", self.ground())
             except Refusal:
                 return
             self.add(event)
@@ -136,19 +200,63 @@ class Run:
         for event in picked.events:
             self.add(event)
 
+    def finish(self) -> None:
+        """Do what is left, as far as that goes."""
+        for name in self.state.interrupts:
+            self.ask(TaskEvent(EventType.INTERRUPT_ANSWERED, "", name))
+        for _ in self.state.steps:
+            self.ask(Attempt(EventType.STEP_COMPLETED))
+        for name in sorted(self.state.subtasks, reverse=True):
+            self.ask(TaskEvent(EventType.SUBTASK_COMPLETED, "", name, notes_expire_ms=5))
+
+    def meant(self, wish: TaskEvent) -> TaskEvent:
+        """Mean something that is there, if it is, with what is said of such alone: else hardly anything would be possible."""
+        status = StepStatus.DEAD if wish.type is EventType.STEP_REVIVED else StepStatus.RUNNING
+        fit = [name for name, step in self.state.steps.items() if step.status is status]
+        if fit and wish.type in OF_WORKERS | {EventType.STEP_REVIVED}:
+            wish = wish._replace(step=fit[0])
+        known: Mapping[str, object] = self.state.constraints if wish.type is EventType.CONSTRAINT_WITHDRAWN else {}
+        if wish.step in fit and wish.type in ENDS_OF_ACTIONS:
+            known = self.state.steps[wish.step].actions
+        return wish._replace(subject=next(iter(known))) if known else wish
+
     def add(self, event: TaskEvent) -> None:
         self.events.append(event)
         self.state = after(self.state, event)
 
 
 def runs() -> st.SearchStrategy[Run]:
-    def run(wishes: list[TaskEvent | Claim]) -> Run:
+    def run(begun: int, wishes: list[TaskEvent | Claim | Attempt], *, is_finished: bool) -> Run:
         made = Run()
-        for wish in wishes:
+        for wish in [*BEGUN[:begun], *wishes]:
             made.ask(wish)
+        if is_finished:
+            made.finish()
         return made
 
-    return st.lists(asked() | claims(), max_size=60).map(run)
+    wishes = st.one_of(asked(), asked(), claims(), attempts(), attempts())
+    begun = st.sampled_from([0, len(BEGUN), len(BEGUN)])
+    return st.builds(run, begun, st.lists(wishes, min_size=10, max_size=60), is_finished=st.booleans())
+
+
+def test_the_runs_of_these_tests_come_to_ends_of_all_kinds() -> None:
+    """Else what is said of all runs would be said of hardly any."""
+    met: set[EventType] = set()
+    statuses: set[TaskStatus] = set()
+
+    @settings(max_examples=120, database=None, derandomize=True)
+    @given(runs())
+    def look(run: Run) -> None:
+        met.update(event.type for event in run.events)
+        statuses.add(run.state.status)
+
+    look()
+    assert met >= {
+        *(EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_DEAD, EventType.STEP_REVIVED),
+        *(EventType.SUBTASK_RESULT, EventType.SUBTASK_LESSON, EventType.SUBTASK_CHECKPOINT_SAVED),
+        *(EventType.SUBTASK_OPENED, EventType.SUBTASK_COMPLETED, EventType.ACTION_STARTED),
+    }
+    assert statuses == set(TaskStatus)
 
 
 @given(runs())
@@ -188,10 +296,12 @@ def test_events_have_numbers_without_gaps_and_each_end_of_an_action_its_beginnin
 
 
 @given(runs())
-def test_a_step_is_done_or_dead_once_and_for_all(run: Run) -> None:
+def test_a_step_is_done_or_dead_until_somebody_revives_it(run: Run) -> None:
     ended: set[str] = set()
     state: TaskState | None = None
     for event in run.events:
+        if event.type is EventType.STEP_REVIVED:
+            ended.discard(event.step)
         if event.type is not EventType.NOTE and event.step and event.type is not EventType.INTERRUPT_ANSWERED:
             assert event.step not in ended, event
         state = after(state, event)
@@ -199,6 +309,44 @@ def test_a_step_is_done_or_dead_once_and_for_all(run: Run) -> None:
         for step in state.steps.values():
             assert 0 <= step.attempts <= step.terms.attempts_max
             assert bool(step.lock_id) == (step.status is StepStatus.RUNNING)
+
+
+@given(runs())
+def test_a_completed_subtask_stays_as_it_was_and_a_task_is_completed_when_everything_is(run: Run) -> None:
+    state: TaskState | None = None
+    for event in run.events:
+        before, state = state, after(state, event)
+        unfinished = {
+            name for name, step in state.steps.items() if step.status not in {StepStatus.DONE, StepStatus.DEAD}
+        }
+        for name, subtask in state.subtasks.items():
+            if subtask.completed:
+                assert not any(is_within(step, name) for step in unfinished)
+                assert all(one.completed for other, one in state.subtasks.items() if is_within(other, name))
+        for name, subtask in (before.subtasks if before is not None else {}).items():
+            assert not subtask.completed or state.subtasks[name] == subtask
+        dead = [name for name, step in state.steps.items() if step.status is StepStatus.DEAD]
+        is_left = (
+            unfinished
+            or any(not one.completed for one in state.subtasks.values())
+            or any(not parent(state.subtasks, name) for name in dead)
+        )
+        if event.type in {EventType.STEP_COMPLETED, EventType.SUBTASK_COMPLETED}:
+            assert (state.status is TaskStatus.COMPLETED) == (not is_left)
+        else:
+            assert state.status is not TaskStatus.COMPLETED
+
+
+@given(runs())
+def test_the_progress_of_every_step_is_counted_once_by_what_it_is_a_part_of_and_by_all_around_that(run: Run) -> None:
+    counts = progress(run.state)
+    assert sum(one.own.total() for one in counts.values()) == len(run.state.steps)
+    assert counts[""].total == Counter(step.status for step in run.state.steps.values())
+    for name in run.state.subtasks:
+        below = [step.status for step_name, step in run.state.steps.items() if step_name.startswith(f"{name}/")]
+        assert counts[name].total == Counter(below)
+        of_parts = [one for other, one in counts.items() if other and parent(run.state.subtasks, other) == name]
+        assert counts[name].total == sum((one.total for one in of_parts), counts[name].own)
 
 
 def with_steps(*names: str, **terms: object) -> TaskState:
@@ -229,6 +377,73 @@ def test_a_step_depends_only_on_steps_before_it_so_there_are_no_circles() -> Non
         with pytest.raises(Refusal) as refused:
             judged(with_steps("a"), TaskEvent(EventType.STEP_ADDED, "b", terms=StepTerms((other,))), 3, "f", GROUND)
         assert refused.value.facts["field"] == "f.step.terms.depends_on"
+
+
+def with_subtask(state: TaskState, name: str, step: str = "") -> TaskState:
+    return after(state, TaskEvent(EventType.SUBTASK_OPENED, step, name, 90))
+
+
+@pytest.mark.parametrize("name", ["s", "s/t", "x"])
+def test_a_subtask_is_opened_once_and_is_no_step_and_lies_below_none(name: str) -> None:
+    state = with_subtask(with_steps("x", "s/t"), "s")
+    with pytest.raises(Refusal) as refused:
+        judged(state, TaskEvent(EventType.SUBTASK_OPENED, "", name), 91, "f", GROUND)
+    assert refused.value.facts["field"] == "f.subtask"
+
+
+def test_a_subtask_takes_in_what_lies_below_it_already() -> None:
+    state = with_subtask(with_subtask(with_steps("s/t/a", "st/b"), "s/t"), "s")
+    assert [parent(state.subtasks, name) for name in ("s/t/a", "s/t", "st/b", "s")] == ["s/t", "s", "", ""]
+    with pytest.raises(SubtaskNotReady) as refused:
+        judged(state, TaskEvent(EventType.SUBTASK_COMPLETED, "", "s"), 91, "f", GROUND)
+    assert refused.value.facts == {
+        "field": "f.subtask",
+        "task": "t",
+        "subtask": "s",
+        "steps": "1",
+        "subtasks": "1",
+        "first": "s/t/a",
+    }
+
+
+@pytest.mark.parametrize("name", ["s", "s/t"])
+def test_no_step_is_or_lies_above_a_subtask(name: str) -> None:
+    state = with_subtask(with_steps("x"), "s/t")
+    with pytest.raises(Refusal) as refused:
+        judged(state, TaskEvent(EventType.STEP_ADDED, name, terms=StepTerms()), 91, "f", GROUND)
+    assert refused.value.facts["field"] == "f.step.step"
+
+
+def test_nothing_is_added_to_or_revived_in_what_is_completed() -> None:
+    state = with_subtask(with_steps("s/t/a"), "s")
+    state = after(state, TaskEvent(EventType.STEP_DEAD, "s/t/a", number=91, dead_reason=DeadReason.GIVEN_UP))
+    closed = judged(state, TaskEvent(EventType.SUBTASK_COMPLETED, "", "s", notes_expire_ms=5), 92, "f", GROUND)
+    state = dataclasses.replace(after(state, closed), status=TaskStatus.OPEN)
+    for event in (
+        TaskEvent(EventType.STEP_ADDED, "s/t/b", terms=StepTerms()),
+        TaskEvent(EventType.STEP_REVIVED, "s/t/a", terms=StepTerms()),
+        TaskEvent(EventType.SUBTASK_OPENED, "", "s/u"),
+        TaskEvent(EventType.SUBTASK_LESSON, "", "s"),
+        TaskEvent(EventType.SUBTASK_CHECKPOINT_SAVED, "", "s"),
+        TaskEvent(EventType.SUBTASK_COMPLETED, "", "s"),
+    ):
+        with pytest.raises(NotOpen) as refused:
+            judged(state, event, 93, "f", GROUND)
+        assert (refused.value.facts["what"], refused.value.facts["id"]) == ("subtask", "s")
+
+
+def test_a_dead_step_gets_attempts_beside_those_that_it_has_used() -> None:
+    state = after(with_steps("a", attempts_max=2), TaskEvent(EventType.STEP_CLAIMED, "a", attempt=1, lock_id="l"))
+    wish = TaskEvent(EventType.STEP_REVIVED, "a", terms=StepTerms(attempts_max=5))
+    for name, status in (("a", "RUNNING"), ("b", "")):
+        with pytest.raises(StepNotDead) as refused:
+            judged(state, wish._replace(step=name), 4, "f", GROUND)
+        assert refused.value.facts.get("status", "") == status
+    state = after(state, TaskEvent(EventType.STEP_DEAD, "a", number=4, dead_reason=DeadReason.GIVEN_UP))
+    revived = judged(state, wish, 5, "f", GROUND)
+    assert revived.terms == StepTerms(attempts_max=6)
+    step = after(state, revived).steps["a"]
+    assert (step.status, step.attempts, step.dead_reason) == (StepStatus.PENDING, 1, DeadReason.NONE)
 
 
 def test_rests_grow_to_a_day_and_not_further() -> None:

@@ -14,6 +14,7 @@ from kokuban_client import (
     InDoubt,
     OpenAction,
     Revision,
+    StepCounts,
     StepStatus,
     Task,
     TaskEvent,
@@ -81,7 +82,8 @@ def step(name: str, status: StepStatus, *open_actions: OpenAction) -> TaskStep:
 
 
 def task(last_event: int, status: TaskStatus, *steps: TaskStep) -> Task:
-    return Task("announce", status, steps, {}, (), last_event)
+    counts = StepCounts(0, 0, len(steps), 0)
+    return Task("announce", status, steps, {}, (), last_event, (), counts, counts)
 
 
 def sent(courier: str, *effects: str) -> list[Sent]:

@@ -27,6 +27,7 @@ from kokuban.v1 import (
     trust_pb2,
     trust_service_pb2,
 )
+from tests.leaks.cast import REFUSED
 from tests.wire.calls import EXCLUSIVE, SHARED, absent, lasting, whatever
 
 if TYPE_CHECKING:
@@ -490,6 +491,12 @@ def _claim_step(_draw: random.Random, _caller: Principal, at: Target) -> Message
     )
 
 
+def _wait_for_task(_draw: random.Random, _caller: Principal, at: Target) -> Message:
+    return task_service_pb2.WaitForTaskRequest(
+        board=at.board, session_id=at.own_session, request_id=at.new_id, task=_task(at), wait=lasting(1)
+    )
+
+
 def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
     return task_service_pb2.ResumeTaskRequest(
         board=at.board,
@@ -503,7 +510,9 @@ def _answer(draw: random.Random, _caller: Principal, at: Target) -> Message:
 
 def _cancel(draw: random.Random, _caller: Principal, at: Target) -> Message:
     """Cancel a task now and then: of one that is over nothing more is said."""
-    task = _task(at) if draw.random() < 0.6 else "nobodys"
+    task = _task(at)
+    if task not in REFUSED and draw.random() < 0.4:
+        task = "nobodys"
     cancelled = task_pb2.CancelTask(task=task, reason=at.mark)
     return task_service_pb2.CancelTaskRequest(board=at.board, request_id=at.new_id, task=cancelled)
 
@@ -590,6 +599,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TaskService.ListTasks": (Row("board", _tasks),),
     "TaskService.ListEvents": (Row("task", _events),),
     "TaskService.ClaimNextStep": (Row("task", _claim_step),),
+    "TaskService.WaitForTask": (Row("task", _wait_for_task),),
     "TaskService.ResumeTask": (Row("task", _answer),),
     "TaskService.CancelTask": (Row("task", _cancel),),
     "TaskService.ExportTask": (Row("task", _export),),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kokuban_client import EventType, InDoubt, Task, TaskEvent, TaskStatus, TaskStep
+from kokuban_client import EventType, InDoubt, StepCounts, Task, TaskEvent, TaskStatus, TaskStep
 from tests.replay.recorded_runs import NotARun, read
 from tests.replay.replay import main
 from tests.task_judgement import Declared, faults_of
@@ -77,7 +77,8 @@ def _faults(happened: Sequence[tuple[EventType, int]], in_doubt: InDoubt, attemp
         for number, (kind, attempt) in enumerate(happened, 1)
     ]
     step = cast("TaskStep", _Named())
-    found = Task("t", TaskStatus.COMPLETED, (step,), {}, (), len(events))
+    counts = StepCounts(0, 0, 1, 0)
+    found = Task("t", TaskStatus.COMPLETED, (step,), {}, (), len(events), (), counts, counts)
     return list(faults_of(found, events, {("s", "a"): Declared(in_doubt, attempts)}))
 
 

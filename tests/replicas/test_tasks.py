@@ -10,6 +10,7 @@ import pytest
 
 from kokuban_client import (
     AlreadyExists,
+    Deadlock,
     EventType,
     InDoubt,
     NoStepReady,
@@ -124,6 +125,27 @@ async def test_a_step_is_gone_on_with_at_the_other_server_when_the_first_is_kill
     assert sent == ["one", "two"]
     found = await second.task("moves")
     assert found.steps[0].status is StepStatus.DONE
+
+
+async def test_workers_at_two_servers_that_wait_for_each_others_steps_are_told(
+    pair: Pair, connect: Connections
+) -> None:
+    """The older wait goes on, and ends when the victim has let go."""
+    first, second = await connect(pair.a, "waits-first"), await connect(pair.b, "waits-second")
+    for task in ("circle-1", "circle-2"):
+        await first.create_task(task, "wait", ["a"])
+    begun = asyncio.Event()
+    async with first.claim_step("circle-1"):
+        async with second.claim_step("circle-2") as step:
+            older = asyncio.ensure_future(
+                first.wait_for_task("circle-2", "a", wait_s=60, on_change=lambda _: begun.set())
+            )
+            await begun.wait()
+            with pytest.raises(Deadlock) as refused:
+                await second.wait_for_task("circle-1", wait_s=60)
+            assert [edge.agent for edge in refused.value.cycle] == ["waits-second", "waits-first"]
+            await step.complete()
+        assert (await older).step_status is StepStatus.DONE
 
 
 async def test_a_task_that_is_written_to_at_both_servers_is_archived_with_all_of_it_or_not_at_all(

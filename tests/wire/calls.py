@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from kokuban_server.core.change_set import ChangeSet
     from kokuban_server.ports.board_store import BoardStore, Consistency, Cut, Page, Record, StoreStatus, WatchBatch
+    from tests.wire.task_calls import TaskWait
 
 REGION = "shared:plan"
 PRIVATE = "agent:writer-1"
@@ -391,6 +392,26 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refused:
             elif detail.Unpack(retry):
                 retry_ms = retry.retry_delay.ToMilliseconds()
     return Refused(error.code(), reason, facts, error.details() or "", fields, retry_ms)
+
+
+PROMPTLY_S = 1.5
+"""Within a second, and what a busy machine takes."""
+
+
+async def deadlock(asking: Asking | TaskWait, within_s: float = PROMPTLY_S) -> tuple[Refused, lock_pb2.DeadlockCycle]:
+    """Expect a request to be ended for a deadlock; give the refusal and the circle that it names."""
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await asyncio.wait_for(asking.ended(), within_s)
+    refusal = refusal_of(raised.value)
+    assert refusal.reason == "DEADLOCK", refusal
+    assert refusal.code is grpc.StatusCode.ABORTED
+    cycle = lock_pb2.DeadlockCycle()
+    for name, raw in raised.value.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            assert len(raw) < 8 * 1024  # what all that lies between will carry
+            details = status_pb2.Status.FromString(raw if isinstance(raw, bytes) else raw.encode()).details
+            assert any(detail.Unpack(cycle) for detail in details)
+    return refusal, cycle
 
 
 def is_lost_status(error: grpc.aio.AioRpcError) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from kokuban.v1 import commit_pb2, entry_pb2, task_pb2, task_service_pb2, task_service_pb2_grpc, trust_pb2
 from tests.wire.calls import lasting, new_id
 
@@ -18,6 +20,7 @@ FAILED, SKIPPED = task_pb2.EVENT_TYPE_ACTION_FAILED, task_pb2.EVENT_TYPE_ACTION_
 WANTED, UNWANTED = task_pb2.EVENT_TYPE_CONSTRAINT_SET, task_pb2.EVENT_TYPE_CONSTRAINT_WITHDRAWN
 ASKED, ANSWERED = task_pb2.EVENT_TYPE_INTERRUPT_OPENED, task_pb2.EVENT_TYPE_INTERRUPT_ANSWERED
 NOTE = task_pb2.EVENT_TYPE_NOTE
+RESULT, LESSON = task_pb2.EVENT_TYPE_SUBTASK_RESULT, task_pb2.EVENT_TYPE_SUBTASK_LESSON
 RETRY, ASK, SKIP = task_pb2.IN_DOUBT_POLICY_RETRY, task_pb2.IN_DOUBT_POLICY_ASK, task_pb2.IN_DOUBT_POLICY_SKIP
 
 
@@ -71,9 +74,11 @@ def happened(
     )
 
 
-def checkpoint(task: str, step: str, state: str, fingerprint: str = "") -> commit_pb2.Mutation:
+def checkpoint(task: str, step: str, state: str, fingerprint: str = "", subtask: str = "") -> commit_pb2.Mutation:
     return commit_pb2.Mutation(
-        save_checkpoint=task_pb2.SaveCheckpoint(task=task, step=step, state=text(state), config_fingerprint=fingerprint)
+        save_checkpoint=task_pb2.SaveCheckpoint(
+            task=task, step=step, state=text(state), config_fingerprint=fingerprint, subtask=subtask
+        )
     )
 
 
@@ -83,6 +88,60 @@ def complete(task: str, step: str, outcome: str = "DONE", **more: Any) -> commit
             task=task, step=step, outcome=task_pb2.StepOutcome.Value(f"STEP_OUTCOME_{outcome}"), **more
         )
     )
+
+
+def add_step(task: str, step: str | task_pb2.NewStep) -> commit_pb2.Mutation:
+    added = new_step(step) if isinstance(step, str) else step
+    return commit_pb2.Mutation(add_step=task_pb2.AddStep(task=task, step=added))
+
+
+def open_subtask(task: str, subtask: str, step: str = "", goal: str = "a part of it") -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(
+        open_subtask=task_pb2.OpenSubtask(task=task, subtask=subtask, step=step, goal=text(goal))
+    )
+
+
+def complete_subtask(
+    task: str, subtask: str, summary: str = "all of it", notes_s: float | None = None
+) -> commit_pb2.Mutation:
+    ended = task_pb2.CompleteSubtask(task=task, subtask=subtask, summary=text(summary))
+    if notes_s is not None:
+        ended.notes_ttl.CopyFrom(lasting(notes_s))
+    return commit_pb2.Mutation(complete_subtask=ended)
+
+
+def revive(task: str, step: str, attempts: int = 0, reason: str = "the page is back") -> commit_pb2.Mutation:
+    return commit_pb2.Mutation(revive_step=task_pb2.ReviveStep(task=task, step=step, attempts=attempts, reason=reason))
+
+
+class TaskWait:
+    """A wait for a part of a task, on its stream."""
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - no type of the stubs fits
+        self.call = call
+
+    async def next(self) -> task_service_pb2.WaitForTaskResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise StopAsyncIteration
+        assert isinstance(response, task_service_pb2.WaitForTaskResponse)
+        return response
+
+    async def over(self) -> task_service_pb2.WaitForTaskResponse:
+        """Read until it is over, which must be the end of the stream."""
+        while True:
+            response = await self.next()
+            if response.over:
+                assert await self.call.read() is grpc.aio.EOF
+                return response
+
+    async def ended(self) -> None:
+        """Read until the refusal, and raise it."""
+        while True:
+            assert not (await self.next()).over
+
+    def cancel(self) -> None:
+        self.call.cancel()
 
 
 class Tasks:
@@ -150,6 +209,23 @@ class Tasks:
             request, metadata=self.agent.metadata
         )
         return answer
+
+    def wait_for(self, task: str, part: str = "", wait_s: float = 60, **more: Any) -> TaskWait:  # noqa: ANN401 - as above
+        """Ask to wait, and give the stream."""
+        request = task_service_pb2.WaitForTaskRequest(
+            board="main",
+            task=task,
+            part=part,
+            wait=lasting(wait_s),
+            **{"session_id": self.session, "request_id": new_id(), **more},
+        )
+        return TaskWait(self.stub.WaitForTask(request, metadata=self.agent.metadata))
+
+    async def waits_for(self, task: str, part: str = "", **more: Any) -> TaskWait:  # noqa: ANN401 - as above
+        """Wait; comes back when it is known that somebody does."""
+        waiting = self.wait_for(task, part, **more)
+        assert not (await waiting.next()).over
+        return waiting
 
     async def resume(self, task: str, **answers: str) -> task_pb2.Task:
         request = task_service_pb2.ResumeTaskRequest(

@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kokuban.v1 import commit_pb2, entry_pb2, task_pb2, task_service_pb2
 from tests.wire.calls import of_source
-from tests.wire.task_calls import ASKED, NOTE, STARTED, WANTED, Tasks, checkpoint, complete, happened, new_step
+from tests.wire.task_calls import (
+    ASKED,
+    LESSON,
+    NOTE,
+    STARTED,
+    WANTED,
+    Tasks,
+    checkpoint,
+    complete,
+    complete_subtask,
+    happened,
+    new_step,
+    open_subtask,
+    revive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +32,10 @@ if TYPE_CHECKING:
 
 _USES_MAX: Final = 30
 """Of one task: it takes only so many steps, open actions, constraints and questions."""
-_BY_HOLDER: Final = {"append_event", "save_checkpoint", "complete_step"}
-OF_TASKS: Final = {"create_task", "add_step", "cancel_task", *_BY_HOLDER}
+_BY_HOLDER: Final = {"append_event", "save_checkpoint", "complete_step", "open_subtask"}
+OF_TASKS: Final = {"create_task", "add_step", "cancel_task", "complete_subtask", "revive_step", *_BY_HOLDER}
+_ENDS: Final = {"complete_step", "complete_subtask"}
+"""After these a task does not serve any more."""
 
 
 def mutations_of_tasks() -> Iterator[commit_pb2.Mutation]:
@@ -38,6 +54,11 @@ def mutations_of_tasks() -> Iterator[commit_pb2.Mutation]:
     yield happened("x", ASKED, "a", "s", "x")
     yield checkpoint("x", "s", "x", "f1")
     yield complete("x", "s", error="e", result=value)
+    yield open_subtask("x", "later", step="s")
+    yield happened("x", LESSON, data="x", name="n", subtask="sub", provenance=source)
+    yield checkpoint("x", "", "x", "f1", subtask="sub")
+    yield complete_subtask("x", "sub")
+    yield revive("x", "s")
     yield commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="x", reason="because"))
 
 
@@ -83,6 +104,9 @@ class Grounds:
         if kind == "cancel_task":
             _say(body, "task", await self._new(), tried)
             return
+        if kind == "revive_step":
+            _say(body, "task", await self._dead(), tried)
+            return
         if not self._left:
             await self.hold()
         self._left -= 1
@@ -91,10 +115,12 @@ class Grounds:
             _say(body.step, "step", f"later-{self._count}", tried)
         elif kind == "append_event" and body.id:
             _say(body, "id", f"a-{self._count}", tried)
+        elif kind == "open_subtask":
+            _say(body, "subtask", f"later-{self._count}", tried)
         if kind in _BY_HOLDER and body.step:
             assert self._fence is not None
             commit.fences.append(self._fence)
-        if kind == "complete_step":
+        if kind in _ENDS:
             self._left = 0
 
     def _name(self) -> str:
@@ -107,11 +133,21 @@ class Grounds:
         return name
 
     async def hold(self) -> None:
-        """Make a task and hold its step."""
+        """Make a task with a subtask, and hold its step."""
         name = await self._new()
-        self._fence = (await (await self._calls()).claim(name, "writes")).granted.fence
+        calls = await self._calls()
+        self._fence = (await calls.claim(name, "writes")).granted.fence
+        await calls.record(None, open_subtask(name, "sub"))
         self._left = _USES_MAX
         self.names.append(name)
+
+    async def _dead(self) -> str:
+        """Make a task whose step is dead; give its name."""
+        name = await self._new()
+        calls = await self._calls()
+        fence = (await calls.claim(name, "writes")).granted.fence
+        await calls.record(fence, complete(name, "s", "GIVEN_UP"))
+        return name
 
     async def _calls(self) -> Tasks:
         if self._tasks is None or not self._left:

@@ -171,6 +171,29 @@ def task_mutations() -> list[commit_pb2.Mutation]:
             )
         ),
         commit_pb2.Mutation(cancel_task=task_pb2.CancelTask(task="t1", reason="why")),
+        commit_pb2.Mutation(
+            append_event=task_pb2.AppendEvent(
+                type=task_pb2.EVENT_TYPE_SUBTASK_LESSON, name="lesson", subtask="u1", **appended
+            )
+        ),
+        commit_pb2.Mutation(
+            save_checkpoint=task_pb2.SaveCheckpoint(
+                task="t1", subtask="u1", state=text, config_fingerprint="v1", provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            open_subtask=task_pb2.OpenSubtask(
+                task="t1", subtask="u1", step="s1", goal=text, provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            complete_subtask=task_pb2.CompleteSubtask(
+                task="t1", subtask="u1", summary=text, notes_ttl=lasting(60), provenance=full_provenance()
+            )
+        ),
+        commit_pb2.Mutation(
+            revive_step=task_pb2.ReviveStep(task="t1", step="s1", attempts=2, reason="the page is back")
+        ),
     ]
 
 
@@ -296,6 +319,14 @@ FULL: dict[str, Callable[[], Message]] = {
         hold_max=lasting(10),
         lock_delay=lasting(1),
         config_fingerprint="v1",
+    ),
+    TASKS + "WaitForTask": lambda: task_service_pb2.WaitForTaskRequest(
+        board="main",
+        session_id=NAME,
+        request_id=new_id(),
+        task="t1",
+        part="s1",
+        wait=lasting(5),
     ),
     TASKS + "ResumeTask": lambda: task_service_pb2.ResumeTaskRequest(
         board="main",
@@ -497,7 +528,7 @@ async def _call_once(agent: Agent, method: str, raw: bytes, metadata: Any) -> Re
         code = next(code for code in grpc.StatusCode if code.value[0] == told.code)
         field = told.metadata.get("field")
         return Refused(code, reason, dict(told.metadata), told.message, [field] if field else [], None)
-    if method.endswith(("/KeepAlive", "/Watch", "/WatchConflicts", "/AcquireLock")):
+    if method.endswith(("/KeepAlive", "/Watch", "/WatchConflicts", "/AcquireLock", "/WaitForTask")):
         many = method.endswith("/KeepAlive")
         listening: Any = (channel.stream_stream if many else channel.unary_stream)(method)(
             once() if many else raw, metadata=metadata

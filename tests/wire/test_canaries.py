@@ -123,6 +123,7 @@ KEEPS_NOTHING: Final = {
         ),
         "it takes ids and tokens alone, which are given by the server and have one form",
     ),
+    "TaskService.WaitForTask": "it names what is there, which was looked at when it was made",
     **dict.fromkeys(
         ("TaskService.ArchiveTask", "TaskService.RestoreTask"),
         "it takes the name of a task that is there, and lines that the server wrote: of any other nothing is kept",

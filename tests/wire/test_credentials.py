@@ -107,6 +107,9 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         "TaskService.ClaimNextStep": task_service_pb2.ClaimNextStepRequest(
             board=board, session_id=_NO_ID, request_id=new_id(), task="x", purpose="try"
         ),
+        "TaskService.WaitForTask": task_service_pb2.WaitForTaskRequest(
+            board=board, session_id=_NO_ID, request_id=new_id(), task="x", wait=lasting(1)
+        ),
         "TaskService.ResumeTask": task_service_pb2.ResumeTaskRequest(
             board=board,
             request_id=new_id(),
@@ -214,7 +217,7 @@ class Caller(NamedTuple):
             if name == "CommitStream" and answer is not grpc.aio.EOF:
                 call.cancel()
                 return _name(commit_pb2.CommitStreamResponse.FromString(answer).refused.reason)
-        elif name in {"Watch", "AcquireLock", "WatchConflicts"}:
+        elif name in {"Watch", "AcquireLock", "WatchConflicts", "WaitForTask"}:
             call = self.channel.unary_stream(path)(raw, metadata=metadata)
             await call.read()
         else:

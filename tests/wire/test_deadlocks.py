@@ -6,49 +6,28 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-import grpc
 import pytest
-from google.rpc import status_pb2
 
 from kokuban.v1 import lock_pb2
 from kokuban_server.core import keys
 from tests.wire.calls import (
+    PROMPTLY_S,
     REGION,
     SHARED,
     Member,
+    deadlock,
     eventually,
     leaf,
     names,
     outcome,
     put,
     records,
-    refusal_of,
     tree,
 )
 
 if TYPE_CHECKING:
     from kokuban_server.ports.board_store import BoardStore
-    from tests.wire.calls import Asking, Refused
     from tests.wire.conftest import Running, Started
-
-PROMPTLY_S = 1.5
-"""Within a second, and what a busy machine takes."""
-
-
-async def deadlock(asking: Asking, within_s: float = PROMPTLY_S) -> tuple[Refused, lock_pb2.DeadlockCycle]:
-    """Expect a request to be ended for a deadlock; give the refusal and the circle that it names."""
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await asyncio.wait_for(asking.ended(), within_s)
-    refusal = refusal_of(raised.value)
-    assert refusal.reason == "DEADLOCK", refusal
-    assert refusal.code is grpc.StatusCode.ABORTED
-    cycle = lock_pb2.DeadlockCycle()
-    for name, raw in raised.value.trailing_metadata() or ():
-        if name == "grpc-status-details-bin":
-            assert len(raw) < 8 * 1024  # what all that lies between will carry
-            details = status_pb2.Status.FromString(raw if isinstance(raw, bytes) else raw.encode()).details
-            assert any(detail.Unpack(cycle) for detail in details)
-    return refusal, cycle
 
 
 async def joined(running: Running, count: int) -> list[Member]:

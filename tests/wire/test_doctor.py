@@ -156,6 +156,8 @@ LEFT_BY_OTHERS = {
     "task action",
     "pending commit",
     "rescreening",
+    "task notes",
+    "task wait",
     "task archive",
     "archiving",
 }

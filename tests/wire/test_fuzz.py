@@ -106,7 +106,7 @@ def send(channel: Any, method: str, raw: bytes) -> None:  # noqa: ANN401 - bytes
     try:
         if method.endswith(("/CommitStream", "/KeepAlive")):
             list(channel.stream_stream(method)(iter([raw]), **more))
-        elif method.endswith(("/Watch", "/WatchConflicts", "/AcquireLock")):
+        elif method.endswith(("/Watch", "/WatchConflicts", "/AcquireLock", "/WaitForTask")):
             call = channel.unary_stream(method)(raw, **more)
             next(call)
             call.cancel()

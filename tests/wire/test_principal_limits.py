@@ -40,6 +40,7 @@ LIMITED = {
     "AdminService.SetPolicy",
     "TaskService.CreateTask",
     "TaskService.ClaimNextStep",
+    "TaskService.WaitForTask",
     "TaskService.ResumeTask",
     "TaskService.CancelTask",
     "TaskService.ArchiveTask",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TaskServiceStub = task_service_pb2_grpc.TaskServiceStub
 ClaimNextStepRequest: TypeAlias = task_service_pb2.ClaimNextStepRequest
 ClaimNextStepResponse: TypeAlias = task_service_pb2.ClaimNextStepResponse
+WaitForTaskRequest: TypeAlias = task_service_pb2.WaitForTaskRequest
+WaitForTaskResponse: TypeAlias = task_service_pb2.WaitForTaskResponse
 RestoreTaskResponse: TypeAlias = task_service_pb2.RestoreTaskResponse
 
 _Enum = TypeVar("_Enum", bound="enum.StrEnum")
@@ -30,6 +32,7 @@ def _word(kind: type[_Enum], names: Mapping[int, str], prefix: str, number: int)
 
 
 _STATUSES: Mapping[int, str] = {number: name for name, number in task_pb2.TaskStatus.items()}
+_SUBTASK_STATUSES: Mapping[int, str] = {number: name for name, number in task_pb2.SubtaskStatus.items()}
 _STEP_STATUSES: Mapping[int, str] = {number: name for name, number in task_pb2.StepStatus.items()}
 _EVENT_TYPES: Mapping[int, str] = {number: name for name, number in task_pb2.EventType.items()}
 _DEAD_REASONS: Mapping[int, str] = {number: name for name, number in task_pb2.DeadReason.items()}
@@ -136,6 +139,31 @@ def cancel_request(board: str, identity: str, task: str, reason: str) -> task_se
     return task_service_pb2.CancelTaskRequest(board=board, request_id=identity, task=ended)
 
 
+def wait_request(named: tuple[str, str, str], session: str, identity: str, wait_s: float) -> WaitForTaskRequest:
+    """Give a request to wait for a part of a task: board, task and part are named."""
+    board, task, part = named
+    return WaitForTaskRequest(
+        board=board,
+        session_id=session,
+        request_id=identity,
+        task=task,
+        part=part,
+        wait=duration(round(wait_s, 3), "wait_s"),
+    )
+
+
+def task_part(message: WaitForTaskResponse) -> types.TaskPart:
+    """Give how a part of a task stands."""
+    step, subtask = message.step_status, message.subtask_status
+    return types.TaskPart(
+        over=message.over,
+        task_status=_word(types.TaskStatus, _STATUSES, "TASK_STATUS_", message.task_status),
+        step_status=_word(types.StepStatus, _STEP_STATUSES, "STEP_STATUS_", step) if step else None,
+        subtask_status=_word(types.SubtaskStatus, _SUBTASK_STATUSES, "SUBTASK_STATUS_", subtask) if subtask else None,
+        ended_event=message.ended_event,
+    )
+
+
 def export_request(board: str, task: str, *, page_token: str) -> task_service_pb2.ExportTaskRequest:
     """Give a request for a part of a task's archive."""
     return task_service_pb2.ExportTaskRequest(board=board, task=task, page_token=page_token)
@@ -163,6 +191,7 @@ def event(
     if_in_doubt: types.InDoubt | None = None,
     name: str = "",
     error: str = "",
+    subtask: str = "",
     provenance: Provenance | None = None,
 ) -> Mutation:
     """Give the mutation that records that something happened."""
@@ -177,6 +206,7 @@ def event(
             if_in_doubt=task_pb2.InDoubtPolicy.Value(f"IN_DOUBT_POLICY_{policy}"),
             name=name,
             error=error,
+            subtask=subtask,
             provenance=provenance,
         )
     )
@@ -187,16 +217,41 @@ def add_step(task: str, step: types.NewStep | str) -> Mutation:
     return commit_pb2.Mutation(add_step=task_pb2.AddStep(task=task, step=new_step(step)))
 
 
-def checkpoint(task: str, step: str, state: object, config_fingerprint: str) -> Mutation:
-    """Give the mutation that saves a checkpoint."""
+def checkpoint(task: str, step: str, state: object, config_fingerprint: str, *, subtask: str = "") -> Mutation:
+    """Give the mutation that saves a checkpoint, of a step or of a subtask."""
     return commit_pb2.Mutation(
         save_checkpoint=task_pb2.SaveCheckpoint(
             task=task,
             step=step,
             state=value_message(types.content_of(state)),
             config_fingerprint=config_fingerprint,
+            subtask=subtask,
         )
     )
+
+
+def open_subtask(task: str, subtask: str, goal: object, *, step: str = "") -> Mutation:
+    """Give the mutation that begins a subtask."""
+    opened = task_pb2.OpenSubtask(task=task, subtask=subtask, step=step, goal=value_message(types.content_of(goal)))
+    return commit_pb2.Mutation(open_subtask=opened)
+
+
+def complete_subtask(task: str, subtask: str, summary: object, *, notes_ttl_s: float | None) -> Mutation:
+    """Give the mutation that ends a subtask."""
+    return commit_pb2.Mutation(
+        complete_subtask=task_pb2.CompleteSubtask(
+            task=task,
+            subtask=subtask,
+            summary=value_message(types.content_of(summary)),
+            notes_ttl=None if notes_ttl_s is None else duration(notes_ttl_s, "notes_ttl_s"),
+        )
+    )
+
+
+def revive(task: str, step: str, reason: str, attempts: int) -> Mutation:
+    """Give the mutation that gives a dead step further attempts."""
+    revived = task_pb2.ReviveStep(task=task, step=step, attempts=attempts, reason=reason)
+    return commit_pb2.Mutation(revive_step=revived)
 
 
 def complete(task: str, step: str, outcome: str, *, result: object = "", error: str = "") -> Mutation:
@@ -252,7 +307,32 @@ def task(message: task_pb2.Task) -> types.Task:
         constraints={one.id: one.event for one in message.constraints},
         interrupts=_interrupts(message.interrupts),
         last_event=message.last_event,
+        subtasks=tuple(map(_subtask, message.subtasks)),
+        own_steps=_counts(message.own_steps),
+        all_steps=_counts(message.all_steps),
     )
+
+
+def _subtask(message: task_pb2.Subtask) -> types.Subtask:
+    return types.Subtask(
+        name=message.subtask,
+        parent=message.parent,
+        status=_word(types.SubtaskStatus, _SUBTASK_STATUSES, "SUBTASK_STATUS_", message.status),
+        step=message.step,
+        opened_event=message.opened_event,
+        checkpoint_event=message.checkpoint_event,
+        config_fingerprint=message.config_fingerprint,
+        completed_event=message.completed_event,
+        result_events=tuple(message.result_events),
+        lesson_events=tuple(message.lesson_events),
+        notes_expire_time=time(message.notes_expire_time) if message.HasField("notes_expire_time") else None,
+        own_steps=_counts(message.own_steps),
+        all_steps=_counts(message.all_steps),
+    )
+
+
+def _counts(message: task_pb2.StepCounts) -> types.StepCounts:
+    return types.StepCounts(message.pending, message.running, message.done, message.dead)
 
 
 def task_event(message: task_pb2.TaskEvent, token: str = "") -> types.TaskEvent:
@@ -283,4 +363,6 @@ def resume_state(message: task_service_pb2.ResumeState) -> types.ResumeState:
         constraints={one.id: one.event for one in message.constraints},
         interrupts=_interrupts(message.interrupts),
         config_changed=message.config_changed,
+        subtask=task_event(message.subtask) if message.HasField("subtask") else None,
+        subtask_checkpoint=task_event(message.subtask_checkpoint) if message.HasField("subtask_checkpoint") else None,
     )

@@ -34,7 +34,7 @@ def list_tasks(connection: Connection) -> None:
 @click.argument("task_id", metavar="TASK")
 @connected
 def show(connection: Connection, *, task_id: str) -> None:
-    """Show how a task and its steps stand."""
+    """Show how a task, its steps and its subtasks stand."""
     from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
 
     with connection.client() as client:
@@ -79,6 +79,41 @@ def resume(connection: Connection, *, task_id: str, answers: tuple[str, ...], ex
         click.echo(printing.resumption_json(found, behind) if explain else printing.task_json(found))
     else:
         click.echo("\n".join(printing.resumption_lines(found, behind) if explain else printing.task_lines(found)))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("part", default="")
+@click.option(
+    "--for", "wait_s", type=click.FloatRange(1, 3_600), default=3_600.0, metavar="SECONDS", help="How long at most."
+)
+@connected
+def wait(connection: Connection, *, task_id: str, part: str, wait_s: float) -> None:
+    """Wait until a task is over, or PART of it: a step or a subtask."""
+    from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        found = client.board(connection.board_id).wait_for_task(task_id, part, wait_s=wait_s)
+    click.echo(printing.part_json(found) if connection.as_json else printing.part_line(found))
+
+
+@task.command()
+@click.argument("task_id", metavar="TASK")
+@click.argument("step")
+@click.option("--reason", required=True, metavar="TEXT", help="Why another attempt has a point.")
+@click.option(
+    "--attempts", type=click.IntRange(1, 100), default=3, show_default=True, help="How many further ones it is given."
+)
+@connected
+def revive(connection: Connection, *, task_id: str, step: str, reason: str, attempts: int) -> None:
+    """Give a dead step further attempts."""
+    from kokuban_client.cli import _task_printing as printing  # noqa: PLC0415 - as above
+
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        board.revive_step(task_id, step, reason, attempts=attempts)
+        found = board.task(task_id)
+    click.echo(printing.task_json(found) if connection.as_json else "\n".join(printing.task_lines(found)))
 
 
 @task.command("why-repeated")

@@ -10,31 +10,67 @@ from kokuban_client.types import EventType, External, Json, StepStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kokuban_client.types import Task, TaskEvent, TaskStep
+    from kokuban_client.types import StepCounts, Subtask, Task, TaskEvent, TaskPart, TaskStep
 
 _ENDED = frozenset({EventType.ACTION_DONE, EventType.ACTION_SKIPPED})
 
 
 def task_line(task: Task) -> str:
     """Give a task on one line: its id, how it stands, and how many of its steps are done."""
-    done = sum(step.status is StepStatus.DONE for step in task.steps)
-    dead = sum(step.status is StepStatus.DEAD for step in task.steps)
-    counts = f"{done} of {len(task.steps)} steps done" + (f", {dead} dead" if dead else "")
-    return f"{escaped(task.id)}  {task.status.value}  {counts}"
+    return f"{escaped(task.id)}  {task.status.value}  {_done(task.all_steps)}"
+
+
+def _done(counts: StepCounts) -> str:
+    """Say how many of some steps are done."""
+    others = {"running": counts.running, "dead": counts.dead}
+    told = [
+        f"{counts.done} of {counts.total} steps done",
+        *(f"{count} {word}" for word, count in others.items() if count),
+    ]
+    return ", ".join(told)
 
 
 def task_lines(task: Task) -> Iterator[str]:
-    """Give a task, its steps, and what is open."""
+    """Give a task, its steps and subtasks as the tree that they are, and what is open."""
     yield task_line(task)
-    for step in task.steps:
-        yield f"  {_step(step)}"
-        for action in step.open_actions:
-            yield f"    in doubt: {escaped(action.id)} (event {action.event}, {action.if_in_doubt.value})"
+    yield from _part(task, "", "  ")
     for name, number in task.constraints.items():
         yield f"  constraint: {escaped(name)} (event {number})"
     for one in task.interrupts:
         if not one.answered_event:
             yield f"  waits for an answer: {escaped(one.id)} (event {one.opened_event})"
+
+
+def _part(task: Task, part: str, indent: str) -> Iterator[str]:
+    """Give the steps and subtasks of a subtask, or of the task itself."""
+    for step in task.steps:
+        if _parent(task, step.name) == part:
+            yield f"{indent}{_step(step)}"
+            for action in step.open_actions:
+                yield f"{indent}  in doubt: {escaped(action.id)} (event {action.event}, {action.if_in_doubt.value})"
+    for one in task.subtasks:
+        if one.parent == part:
+            yield f"{indent}{_subtask(one)}"
+            yield from _part(task, one.name, f"{indent}  ")
+
+
+def _parent(task: Task, step: str) -> str:
+    """Give the subtask that a step is a part of: the nearest above it."""
+    return max((one.name for one in task.subtasks if step.startswith(f"{one.name}/")), key=len, default="")
+
+
+def _subtask(subtask: Subtask) -> str:
+    parts = [f"{escaped(subtask.name)}/", subtask.status.value, _done(subtask.all_steps)]
+    if subtask.step:
+        parts.append(f"for {escaped(subtask.step)}")
+    if subtask.checkpoint_event:
+        parts.append(f"checkpoint {subtask.checkpoint_event}")
+    for word, numbers in (("results", subtask.result_events), ("lessons", subtask.lesson_events)):
+        if numbers:
+            parts.append(f"{word} {', '.join(map(str, numbers))}")
+    if subtask.completed_event:
+        parts.append(f"summary {subtask.completed_event}")
+    return "  ".join(parts)
 
 
 def _step(step: TaskStep) -> str:
@@ -84,12 +120,54 @@ def _task(task: Task) -> dict[str, Any]:
             }
             for step in task.steps
         ],
+        "own_steps": _counts(task.own_steps),
+        "all_steps": _counts(task.all_steps),
+        "subtasks": [
+            {
+                "name": one.name,
+                "parent": one.parent,
+                "status": one.status.value,
+                "step": one.step,
+                "opened_event": one.opened_event,
+                "checkpoint_event": one.checkpoint_event,
+                "completed_event": one.completed_event,
+                "result_events": list(one.result_events),
+                "lesson_events": list(one.lesson_events),
+                "notes_expire_time": spelled_time(one.notes_expire_time),
+                "own_steps": _counts(one.own_steps),
+                "all_steps": _counts(one.all_steps),
+            }
+            for one in task.subtasks
+        ],
         "constraints": dict(task.constraints),
         "interrupts": [
             {"id": one.id, "step": one.step, "opened_event": one.opened_event, "answered_event": one.answered_event}
             for one in task.interrupts
         ],
     }
+
+
+def part_line(part: TaskPart) -> str:
+    """Say how what was waited for stands."""
+    status = part.step_status or part.subtask_status or part.task_status
+    return f"{status.value}  event {part.ended_event}" if part.ended_event else status.value
+
+
+def part_json(part: TaskPart) -> str:
+    """Give the same as one line of JSON."""
+    return dump(
+        {
+            "over": part.over,
+            "task_status": part.task_status.value,
+            "step_status": None if part.step_status is None else part.step_status.value,
+            "subtask_status": None if part.subtask_status is None else part.subtask_status.value,
+            "ended_event": part.ended_event,
+        }
+    )
+
+
+def _counts(of: StepCounts) -> dict[str, int]:
+    return {"pending": of.pending, "running": of.running, "done": of.done, "dead": of.dead}
 
 
 def event_line(event: TaskEvent) -> str:

@@ -36,6 +36,7 @@ from kokuban_client.sync._examination import Examination
 from kokuban_client.sync._locks import ClaimHold, RequestedHold
 from kokuban_client.sync._removals import Removals
 from kokuban_client.sync._sessions import TTL_S_DEFAULT, Session, Sessions
+from kokuban_client.sync._task_waits import TaskWait
 from kokuban_client.sync._tasks import StepHold
 from kokuban_client.sync._watch import Watch
 from kokuban_client.types import (
@@ -81,6 +82,7 @@ from kokuban_client.types import (
     Status,
     Task,
     TaskEvent,
+    TaskPart,
     Trust,
     Verb,
     WatchStart,
@@ -982,6 +984,26 @@ class Board(Removals):
         )
         return ClaimedStep(self, request, session=session, hold_max_s=hold_max_s, on_lost=on_lost, timeout_s=timeout_s)
 
+    def wait_for_task(
+        self,
+        task: str,
+        part: str = "",
+        *,
+        wait_s: float = 3_600.0,
+        session: Session | None = None,
+        on_change: Callable[[TaskPart], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> TaskPart:
+        """Wait until a step or subtask of a task, or the task itself, is over, for up to an hour; say how it stands then.
+
+        Meanwhile the session is known to wait: Deadlock if those on whose steps that depends wait for what it holds, whatever
+        for. LockWaitExpired when the time is over. `on_change` hears how it stands until then.
+        """
+        calls = self._calls
+        reach_s = calls.timeout_s if timeout_s is None else timeout_s
+        wait = TaskWait(calls, self._board, task, part, wait_s=wait_s, timeout_s=reach_s, on_change=on_change)
+        return wait.until_over(session or self._sessions.default(self._board))
+
     def resume_task(
         self,
         task: str,
@@ -1009,6 +1031,54 @@ class Board(Removals):
             request_id=request_id,
             timeout_s=timeout_s,
         )
+
+    def open_subtask(
+        self, task: str, subtask: str, goal: object, *, request_id: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Begin a subtask at a path of a task, such as `sub_02`. Steps whose paths lie below it are its own."""
+        opened = [task_wire.open_subtask(task, subtask, goal)]
+        self._commit(opened, reason="", request_id=request_id, timeout_s=timeout_s)
+
+    def complete_subtask(
+        self,
+        task: str,
+        subtask: str,
+        summary: object,
+        *,
+        results: Iterable[object] = (),
+        lessons: Iterable[object] = (),
+        notes_ttl_s: float | None = None,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """End a subtask with what came of it and what was learnt, all in one commit.
+
+        Its working notes, the entries below `notes` there, are kept for `notes_ttl_s` more, else for 7 days. Raises
+        SubtaskNotReady while a step of it is neither done nor dead, or a subtask of it is open. If it was opened for a step
+        that somebody works on, that is for them: `step.board.complete_subtask`.
+        """
+        changes = Changes()
+        for result in results:
+            changes.subtask_result(task, subtask, result)
+        for lesson in lessons:
+            changes.subtask_lesson(task, subtask, lesson)
+        changes.complete_subtask(task, subtask, summary, notes_ttl_s=notes_ttl_s)
+        mutations, _ = changes.close()
+        self._commit(mutations, reason="", request_id=request_id, timeout_s=timeout_s)
+
+    def revive_step(
+        self,
+        task: str,
+        step: str,
+        reason: str,
+        *,
+        attempts: int = 3,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Give a dead step further attempts: it goes on from its last checkpoint. Raises StepNotDead."""
+        revived = [task_wire.revive(task, step, reason, attempts)]
+        self._commit(revived, reason="", request_id=request_id, timeout_s=timeout_s)
 
     def export_task(self, task: str, write: Callable[[str], object], *, timeout_s: float | None = None) -> None:
         """Have a task written down as the lines of an archive: `write` is called with each, and last with the manifest.

@@ -8,13 +8,14 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s, of_one_act
+from kokuban_server.app.following import until_drained
 from kokuban_server.app.lock_views import Sight
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.conflict_summary import Summary
 from kokuban_server.core.names import parse_region
-from kokuban_server.core.refusals import NotFound, ServerDraining, TokenAheadOfStore
+from kokuban_server.core.refusals import NotFound, TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
 from kokuban_server.ports.board_store import STRONG, Snapshot
 from kokuban_server.records.conflict_codec import decode_conflict
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.conflicts import Conflict, ConflictFilter
-    from kokuban_server.ports.board_store import BoardStore, Event, WatchBatch
+    from kokuban_server.ports.board_store import BoardStore, Event
 
 _READ_AT_ONCE = 256
 
@@ -130,7 +131,7 @@ class ConflictReading:
         next_bookmark = loop.time() + self._bookmark_s
         async with (
             contextlib.aclosing(self._store.watch([below], revision)) as batches,
-            contextlib.aclosing(_until(batches, draining, self._bookmark_s)) as changes,
+            contextlib.aclosing(until_drained(batches, draining, self._bookmark_s)) as changes,
         ):
             async for batch in changes:
                 sight = await self._enter(principal, board, wanted, of_one_act(math.inf))
@@ -228,26 +229,3 @@ class _Log:
                 yield conflict
             more = page.more
             await asyncio.sleep(0)  # a long log does not keep others waiting
-
-
-async def _until(
-    batches: AsyncGenerator[WatchBatch, None], draining: asyncio.Event, pause_s: float
-) -> AsyncGenerator[WatchBatch | None, None]:
-    """Give the batches, and nothing whenever there was none for a time. Raises `ServerDraining` when the server drains."""
-    ended = asyncio.ensure_future(draining.wait())
-    upcoming = asyncio.ensure_future(anext(batches))
-    try:
-        while not draining.is_set():
-            await asyncio.wait((upcoming, ended), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-            if not upcoming.done():
-                yield None
-                continue
-            batch = upcoming.result()
-            upcoming = asyncio.ensure_future(anext(batches))
-            yield batch
-        raise ServerDraining
-    finally:
-        ended.cancel()
-        upcoming.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):  # nobody waits for what it would have been
-            await upcoming

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from kokuban_server.core.refusals import StoreUnavailable
+from kokuban_server.core.refusals import ServerDraining, StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from kokuban_server.ports.board_store import BoardStore, WatchBatch
 
 _RESTART_PAUSE_S = 0.2
@@ -70,3 +72,26 @@ class Following(abc.ABC):
     @abc.abstractmethod
     def _take(self, batch: WatchBatch) -> None:
         """Take in what has changed, and move `revision`."""
+
+
+async def until_drained(
+    batches: AsyncGenerator[WatchBatch, None], draining: asyncio.Event, pause_s: float
+) -> AsyncGenerator[WatchBatch | None, None]:
+    """Give the batches, and nothing whenever there was none for a time. Raises `ServerDraining` when the server drains."""
+    ended = asyncio.ensure_future(draining.wait())
+    upcoming = asyncio.ensure_future(anext(batches))
+    try:
+        while not draining.is_set():
+            await asyncio.wait((upcoming, ended), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+            if not upcoming.done():
+                yield None
+                continue
+            batch = upcoming.result()
+            upcoming = asyncio.ensure_future(anext(batches))
+            yield batch
+        raise ServerDraining
+    finally:
+        ended.cancel()
+        upcoming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):  # nobody waits for what it would have been
+            await upcoming

@@ -50,6 +50,8 @@ class BoardLocks:
         self.claims: Claims[KnownLock] = Claims()
         """Everything that was granted and not released: by its marker, so also what is lost and not yet open again."""
         self.waits: Claims[KnownLock] = Claims()
+        self.task_waits: Claims[KnownLock] = Claims()
+        """Of those who wait for a part of a task: no request for a lock is held up by them."""
         self.broken: dict[str, LockRecord] = {}
         """The newest markers of broken locks that are gone from the store, oldest first: whoever still writes under one of them
         is told who broke it, as far as it is remembered."""
@@ -63,10 +65,13 @@ class BoardLocks:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is known here and nobody follows it."""
-        return not (self.sessions or self.locks or len(self.claims) or len(self.waits) or self.followers)
+        known = self.sessions or self.locks or len(self.claims) or len(self.waits) or len(self.task_waits)
+        return not (known or self.followers)
 
     def claims_of(self, kind: bytes) -> Mapping[str, KnownLock] | Claims[KnownLock]:
         """Give where records of a kind are kept."""
+        if kind == keys.TASK_WAIT:
+            return self.task_waits
         return self.locks if kind == keys.LOCK else self.claims if kind == keys.MARKER else self.waits
 
     def broken_marker(self, lock_id: str) -> LockRecord | None:
@@ -82,12 +87,12 @@ class BoardLocks:
             del self.broken[next(iter(self.broken))]
 
     def names(self, session_id: str) -> frozenset[str]:
-        """Give the locks and waits of a session."""
+        """Give the locks and waits of a session, those for tasks too."""
         return frozenset(self.of_session.get(session_id, ()))
 
     def disown(self, session_id: str, name: str) -> None:
         """Take note that a session has a lock or wait no more, unless the wait has become a lock in one act."""
-        if name in self.locks or name in self.waits:
+        if name in self.locks or name in self.waits or name in self.task_waits:
             return
         names = self.of_session.get(session_id)
         if names is not None:
@@ -353,6 +358,8 @@ class LockMirror(Following):
             board.claims.put(name, known)
             step.claims[prefix, name] = None
             return
+        elif kind == keys.TASK_WAIT:
+            board.task_waits.put(name, known)
         else:
             board.waits.put(name, known)
             self.on_wait(board, name)
@@ -391,8 +398,9 @@ class LockMirror(Following):
                 board.remember_broken(name, claim.record)
             board.claims.remove(name)
         else:
-            wait = board.waits.get(name)
-            board.waits.remove(name)
+            waits = board.task_waits if kind == keys.TASK_WAIT else board.waits
+            wait = waits.get(name)
+            waits.remove(name)
             if wait is not None:
                 board.disown(wait.record.session_id, name)
 

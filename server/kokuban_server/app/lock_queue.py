@@ -16,16 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlocks import WaitGraph, deadlock_of, find_circle, oldest_held_up
 from kokuban_server.app.lock_asked import Granted, Queued, ShownLock
 from kokuban_server.app.lock_rounds import Round, Unsure, in_the_way, last_in_the_way, live_entry
 from kokuban_server.app.mirrored_store import settle
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey
-from kokuban_server.core.locks import Mode, find_cycle, shortened
+from kokuban_server.core.locks import Mode
 from kokuban_server.core.refusals import (
     Contended,
-    CycleEdge,
-    Deadlock,
     LockLost,
     LockWaitExpired,
     LockWaitTakenOver,
@@ -41,13 +40,12 @@ from kokuban_server.records.codec import decode_operation
 from kokuban_server.records.lock_codec import decode_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
 
     from kokuban_server.app.background import Background
     from kokuban_server.app.lock_asked import Asked
     from kokuban_server.app.lock_mirror import BoardLocks, KnownLock, Loss
     from kokuban_server.app.lock_rounds import Ground
-    from kokuban_server.app.lock_views import Sight
     from kokuban_server.core.entry import EntryRecord
     from kokuban_server.core.locks import Fence, LockRecord
     from kokuban_server.core.names import EntryKey, Region
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
 _DEADLOCK_CHECK_S = 0.5
 _RETRY_S = 0.5
 _CALL_S = 10.0
-_LAST = (1 << 63, "")
 
 
 class LockQueue:
@@ -308,14 +305,9 @@ class LockQueue:
         wait = board.waits.get(asked.lock_id)
         if wait is None or asked.is_ending or asked.outcome.done():
             return
-        if not self._holds_up_older(board, wait, asked.lock_id):
-            return
-        cycle = _cycle(board, asked.lock_id, wait)
-        if cycle is not None:
+        if self._holds_up_older(board, wait, asked.lock_id) and WaitGraph(board).circle(asked.lock_id) is not None:
             asked.is_ending = True
-            named = [self._ground.key(kind, name) for kind, name in _links(board, cycle)]
-            links = {key: self._store.mirror.revision_of(key) for key in named}
-            self._background.spawn(lambda: self._end_for_deadlock(asked, cycle, links), "deadlock")
+            self._background.spawn(lambda: self._end_for_deadlock(asked), "deadlock")
 
     def _holds_up_older(self, board: BoardLocks, wait: KnownLock, lock_id: str) -> bool:
         """Say whether an older wait is for something of this one's session: else this one cannot close a circle.
@@ -327,32 +319,20 @@ class LockQueue:
             self._held_up.clear()
         session_id = wait.record.session_id
         if session_id not in self._held_up:
-            self._held_up[session_id] = _oldest_held_up(board, session_id)
+            self._held_up[session_id] = oldest_held_up(board, session_id)
         return self._held_up[session_id] < (wait.create_revision, lock_id)
 
-    async def _end_for_deadlock(
-        self, asked: Asked, cycle: list[tuple[str, KnownLock]], links: Mapping[bytes, int]
-    ) -> None:
-        """End a wait for a circle, if the store says that all of it is so at one moment; else look at it anew.
-
-        `links` are the keys that the circle rests on, and when they were written.
-        """
-        edges = tuple(_edge(asked.sight, wait.record) for _, wait in shortened(cycle))
+    async def _end_for_deadlock(self, asked: Asked) -> None:
+        """End a wait for a circle, if the store says that all of it is so at one moment."""
         deadline = asyncio.get_running_loop().time() + _CALL_S
-        named = list(links)
-        try:
-            cut = await self._store.read(named, deadline)
-            if [record.revision if record is not None else 0 for record in cut.records] == list(links.values()):
+        with contextlib.suppress(Refusal):  # it goes on waiting, and the timer has it looked at again
+            circle = await find_circle(self._store, self._ground.prefix, asked.lock_id, deadline)
+            if circle is not None:
                 if await self._withdraw(asked):
-                    asked.refuse(Deadlock(edges, len(cycle)))
+                    asked.refuse(deadlock_of(circle, asked.sight))
                 return
-        except Refusal:  # it goes on waiting, and the timer has it looked at again
-            asked.is_ending = False
-            self._on_change([])
-        else:
-            asked.is_ending = False
-            self._on_change([])
-            self._check(asked)
+        asked.is_ending = False
+        self._on_change([])
 
     # Rounds.
 
@@ -591,76 +571,3 @@ def _granted(
 ) -> Granted:
     waited_ms = round((asyncio.get_running_loop().time() - asked.begun) * 1000) if asked.is_queued else 0
     return Granted(asked.lock_id, lock, revision, replayed, waited_ms, entry)
-
-
-def _oldest_held_up(board: BoardLocks, session_id: str) -> tuple[int, str]:
-    """Give the place of the oldest wait that is for something of a session, a lock or an older wait; else the last place."""
-    oldest = _LAST
-    for name in board.names(session_id):
-        lock = board.locks.get(name)
-        own = lock or board.waits.get(name)
-        if own is None:
-            continue
-        since = (0, "") if lock is not None else (own.create_revision, name)
-        for waiter, wait in board.waits.conflicting(own.mode, own.targets):
-            order = (wait.create_revision, waiter)
-            if since < order < oldest:
-                oldest = order
-    return oldest
-
-
-def _cycle(board: BoardLocks, lock_id: str, start: KnownLock) -> list[tuple[str, KnownLock]] | None:
-    """Give the circle of waits that a wait closes, if it is the youngest of one."""
-    youngest = (start.create_revision, lock_id)
-    nodes: dict[str, tuple[str, KnownLock]] = {lock_id: (lock_id, start)}
-    blocked: dict[str, set[str]] = {}
-
-    def blocked_by(node: tuple[str, KnownLock]) -> set[str]:
-        name, wait = node
-        if name not in blocked:
-            order = (wait.create_revision, name)
-            blocked[name] = {
-                claim.record.session_id
-                for holder, claim in board.claims.conflicting(wait.mode, wait.targets)
-                if holder in board.locks
-            } | {
-                other.record.session_id
-                for waiter, other in board.waits.conflicting(wait.mode, wait.targets)
-                if (other.create_revision, waiter) < order
-            }
-        return blocked[name]
-
-    def older_that_block(node: tuple[str, KnownLock]) -> Iterator[tuple[str, KnownLock]]:
-        for session_id in sorted(blocked_by(node)):
-            for name in sorted(board.names(session_id)):
-                wait = board.waits.get(name)
-                if wait is not None and (wait.create_revision, name) < youngest:
-                    yield nodes.setdefault(name, (name, wait))
-
-    return find_cycle(nodes[lock_id], older_that_block, lambda node: node[1].record.session_id, blocked_by)
-
-
-def _links(board: BoardLocks, cycle: Sequence[tuple[str, KnownLock]]) -> Iterator[tuple[bytes, str]]:
-    """Give what a circle rests on: its waits, and for each what it waits for of the next one's session."""
-    for (name, wait), (_, following) in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-        session_id = following.record.session_id
-        yield keys.WAIT, name
-        yield from (
-            (keys.LOCK, holder)
-            for holder, claim in board.claims.conflicting(wait.mode, wait.targets)
-            if holder in board.locks and claim.record.session_id == session_id
-        )
-        yield from (
-            (keys.WAIT, waiter)
-            for waiter, other in board.waits.conflicting(wait.mode, wait.targets)
-            if (other.create_revision, waiter) < (wait.create_revision, name) and other.record.session_id == session_id
-        )
-
-
-def _edge(sight: Sight, wait: LockRecord) -> CycleEdge:
-    """Give one step of a circle, as far as the victim may read it."""
-    targets = sight.targets(wait)
-    if not targets:
-        return CycleEdge("", "", (), "")
-    named = tuple((str(target.region), target.path, target.subtree) for target in targets)
-    return CycleEdge(wait.agent, wait.session_id, named, wait.purpose if sight.reads_all(wait) else "")

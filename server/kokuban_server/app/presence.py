@@ -34,6 +34,11 @@ class Presence:
         self._renewing: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
 
+    @property
+    def lease(self) -> int | None:
+        """The lease on which it is said that the server lives; nothing while it is not."""
+        return self._lease
+
     async def begin(self, deadline_s: float) -> None:
         """Say that the server lives, if that is not said yet."""
         if self._lease is not None:

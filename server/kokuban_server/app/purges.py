@@ -99,6 +99,8 @@ _PARTS = (
             keys.TASK_LOG,
             keys.TASK,
             keys.TASK_ACTION,
+            keys.TASK_NOTES,
+            keys.TASK_WAIT,
             keys.TASK_ARCHIVE,
             keys.ARCHIVING,
         ),

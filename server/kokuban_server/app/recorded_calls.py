@@ -7,6 +7,7 @@ in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.lock_requests import LockRequests
     from kokuban_server.app.measures import Measures
+    from kokuban_server.app.task_waits import TaskWaits
     from kokuban_server.core.access import Principal
     from kokuban_server.core.locks import LockRecord
     from kokuban_server.core.refusals import Holder, Winner
+    from kokuban_server.core.task_progress import PartStanding
 
 
 class _Place(NamedTuple):
@@ -172,7 +175,7 @@ class RecordedLocks:
         except Refusal as refusal:
             end = refusal.reason
             if isinstance(refusal, LockedByOther | Deadlock | LockWaitExpired):
-                self._lost(principal, request, refusal)
+                self.lost(principal, request, refusal)
             raise
         finally:
             if wait is not None:
@@ -184,7 +187,7 @@ class RecordedLocks:
         try:
             granted = await self._requests.claim(principal, request, deadline)
         except LockedByOther as refusal:
-            self._lost(principal, request, refusal)
+            self.lost(principal, request, refusal)
             raise
         self._begin_hold(principal, request, granted)
         self._won(principal, request)
@@ -207,9 +210,10 @@ class RecordedLocks:
         asker = Asker(principal.tenant, request.board, principal.agent)
         self._log.won(ConflictKind.LOCK, asker, request.request_id, request.retry_of, {})
 
-    def _lost(
+    def lost(
         self, principal: Principal, request: LockRequest, refusal: LockedByOther | Deadlock | LockWaitExpired
     ) -> None:
+        """Note that a request lost."""
         asker = Asker(principal.tenant, request.board, principal.agent)
         place = _where_a_lock_lost(self._mirror.board(asker.prefix), request, refusal)
         now_ms = self._log.now_ms()
@@ -244,6 +248,26 @@ class RecordedLocks:
                 self._measures,
             ),
         )
+
+
+class RecordedTaskWaits:
+    """`TaskWaits`, recorded."""
+
+    def __init__(self, waits: TaskWaits, locks: RecordedLocks) -> None:
+        self._waits = waits
+        self._locks = locks
+
+    async def wait(
+        self, principal: Principal, request: LockRequest, draining: asyncio.Event, deadline: float
+    ) -> AsyncGenerator[tuple[PartStanding, int], None]:
+        """Give how what is waited for stands, as `TaskWaits.wait` does."""
+        try:
+            async with contextlib.aclosing(self._waits.wait(principal, request, draining, deadline)) as standings:
+                async for standing in standings:
+                    yield standing
+        except (Deadlock, LockWaitExpired) as refusal:
+            self._locks.lost(principal, request, refusal)
+            raise
 
 
 class _Wait:
@@ -372,7 +396,7 @@ def _next_in_the_circle(picture: BoardLocks | None, refusal: Deadlock) -> Party 
     named = {(region, path) for region, path, _ in edge.targets}
     names = picture.names(edge.session_id) if picture is not None else ()
     for name in sorted(names):
-        wait = picture.waits.get(name) if picture is not None else None
+        wait = (picture.waits.get(name) or picture.task_waits.get(name)) if picture is not None else None
         if wait is not None and any((str(target.region), target.path) in named for target in wait.targets):
             return _locker(wait.record)
     regions = tuple(dict.fromkeys(region for region, _, _ in edge.targets))

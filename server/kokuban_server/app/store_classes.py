@@ -27,6 +27,7 @@ from kokuban_server.records.conflict_codec import decode_conflict
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session, encode_lock
 from kokuban_server.records.provenance_codec import decode_origins, decode_removal
 from kokuban_server.records.quarantine_codec import decode_quarantined
+from kokuban_server.records.task_codec import decode_notes
 from kokuban_server.records.trust_codec import decode_read_scope
 
 if TYPE_CHECKING:
@@ -371,6 +372,12 @@ def _by_wait(seen: Seen) -> Verdict | None:
     return None
 
 
+def _by_task_wait(seen: Seen) -> Verdict | None:
+    """Judge a wait for a part of a task: the server where it waits, on whose lease it hangs, is about to see what is wrong."""
+    verdict = _by_wait(seen)
+    return None if verdict is None else verdict._replace(may_be_in_work=True)
+
+
 def _named_by_wait(record: Record) -> tuple[bytes, ...]:
     return (_key_beside(keys.SESSION, record.key, decode_lock(record.key, record.value).session_id),)
 
@@ -542,6 +549,22 @@ def _named_by_conflict_place(record: Record) -> tuple[bytes, ...]:
     return (record.value,)
 
 
+# Tasks.
+
+
+def _by_task_notes(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    decode_notes(key, seen.record.value)
+    if seen.related[_named_by_task_notes(seen.record)[0]] is None:
+        return Verdict(FindingKind.ORPHANED, "there is no task whose notes it is about", deletes=(DeleteKey(key),))
+    return None
+
+
+def _named_by_task_notes(record: Record) -> tuple[bytes, ...]:
+    tenant, board_id, region, _ = keys.parse_task_notes(record.key)
+    return (keys.TASK + keys.region_prefix(tenant, board_id, region),)
+
+
 CLASSES: Final = (
     RecordClass("board", keys.BOARD, _by_board, _named_by_board, goes_with_board=False),
     RecordClass("purge", keys.PURGE, _by_purge, _named_by_purge, goes_with_board=False),
@@ -571,6 +594,7 @@ CLASSES: Final = (
     RecordClass("lock", keys.LOCK, _by_lock, _named_by_lock, on_lease=True),
     RecordClass("lock marker", keys.MARKER, _by_marker, _named_by_marker),
     RecordClass("wait", keys.WAIT, _by_wait, _named_by_wait, on_lease=True),
+    RecordClass("task wait", keys.TASK_WAIT, _by_task_wait, _named_by_wait, on_lease=True),
     RecordClass("lock generation", keys.LOCK_GENERATION, _by_generation, is_named=False),
     RecordClass("queue generation", keys.QUEUE_GENERATION, _by_generation, is_named=False),
     RecordClass("read scope", keys.SCOPE, _by_scope),
@@ -591,6 +615,7 @@ CLASSES: Final = (
     RecordClass("task log", keys.TASK_LOG, is_named=False),
     RecordClass("task", keys.TASK, is_named=False),
     RecordClass("task action", keys.TASK_ACTION, is_named=False),
+    RecordClass("task notes", keys.TASK_NOTES, _by_task_notes, _named_by_task_notes, is_named=False),
     RecordClass("task archive", keys.TASK_ARCHIVE, _by_archive, _named_by_archive, is_named=False),
     RecordClass("archiving", keys.ARCHIVING, _by_archiving, _named_by_archiving, is_named=False),
     RecordClass("conflict", keys.CONFLICT, _by_conflict, _named_by_conflict),

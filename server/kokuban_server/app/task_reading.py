@@ -13,6 +13,7 @@ from kokuban_server.core.access import Verb
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.refusals import NotFound
 from kokuban_server.core.revision import encode_token
+from kokuban_server.core.subtasks import Subtask, parent
 from kokuban_server.core.tasks import EVENTS_PATH, StepStatus, event_path
 from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.task_codec import decode_log, decode_task
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from kokuban_server.core.names import Region
     from kokuban_server.core.tasks import TaskState
     from kokuban_server.ports.board_store import BoardStore, Record
+
+
+_NO_SUBTASK = Subtask(0)
 
 
 class Standing(NamedTuple):
@@ -48,6 +52,9 @@ class Resuming(NamedTuple):
     events: Sequence[Found]
     more: bool
     state: TaskState
+    subtask: Found | None
+    """The event that opened the nearest subtask that the step lies in."""
+    subtask_checkpoint: Found | None
 
 
 class TaskReading:
@@ -163,7 +170,9 @@ class TaskReading:
         """
         standing, _ = await self.get(principal, board, region, deadline)
         step = standing.state.steps[name]
-        wanted = [EntryKey(region, event_path(number)) for number in (step.added, step.checkpoint) if number]
+        subtask = standing.state.subtasks.get(parent(standing.state.subtasks, name), _NO_SUBTASK)
+        numbers = (step.added, step.checkpoint, subtask.opened, subtask.checkpoint)
+        wanted = [EntryKey(region, event_path(number)) for number in numbers if number]
         freshness = AskAtLeast(encode_token(self._store.epoch, at))
         trusting = UNSAID._replace(session_id=session_id)
         entries = await self._reads.batch_get(principal, board, wanted, freshness, deadline, trusting)
@@ -181,6 +190,8 @@ class TaskReading:
             kept,
             bool(page.next_page_token) or len(kept) < len(page.found),
             standing.state,
+            found.get(event_path(subtask.opened)),
+            found.get(event_path(subtask.checkpoint)),
         )
 
 

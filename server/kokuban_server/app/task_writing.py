@@ -21,6 +21,7 @@ from kokuban_server.core.commit import RecordEvent
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.refusals import AlreadyExists, StoreUnavailable, Winner
+from kokuban_server.core.subtasks import notes_path
 from kokuban_server.core.task_planning import Ground, judged
 from kokuban_server.core.tasks import RECORDED, EventType, RecordedAction, after, event_path
 from kokuban_server.records.task_codec import (
@@ -29,6 +30,7 @@ from kokuban_server.records.task_codec import (
     decode_task,
     encode_action,
     encode_log,
+    encode_notes,
     encode_task,
 )
 
@@ -260,6 +262,9 @@ class TaskWriting:
                 guards.append(Absent(action))
             if event.type in RECORDED:
                 puts.append(Put(action, encode_action(RecordedAction(event.number, event.type))))
+            elif event.type is EventType.SUBTASK_COMPLETED:
+                notes = keys.task_notes(prefix, notes_path(event.subject))
+                puts.append(Put(notes, encode_notes(event.notes_expire_ms)))
             if state is not None and _ends(event) and state.steps[event.step].lock_id not in releases:
                 deletes += _lock_of(board_prefix, state.steps[event.step].lock_id)
             now[prefix] = event.number, after(state, event)

@@ -12,6 +12,7 @@ from kokuban_server.app.archive_work import ArchiveWork
 from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.conflict_trim import ConflictTrim
+from kokuban_server.app.note_expiry import NoteExpiry
 from kokuban_server.app.ownership import Ownership
 from kokuban_server.app.purges import Purges
 from kokuban_server.core import keys, limits
@@ -67,6 +68,7 @@ class Upkeep:
         self._purges = Purges(store, time)
         self._archives = ArchiveWork(store)
         self._conflicts = ConflictTrim(store, time, conflicts_max)
+        self._notes = NoteExpiry(store, boards, time)
         self._next_mark_ms = 0
         self._history_after = b""
         self._newer = (b"", 0)
@@ -97,6 +99,7 @@ class Upkeep:
             self._sweep_operations,
             self._sweep_history,
             self._conflicts.turn,
+            self._notes.turn,
             self._sweep_due,
             self._sweep_quarantine,
             self._mark_and_compact,

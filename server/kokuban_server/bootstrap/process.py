@@ -54,7 +54,7 @@ from kokuban_server.app.quarantine_review import QuarantineReview
 from kokuban_server.app.quarantine_shelf import QuarantineShelf
 from kokuban_server.app.read_scopes import ReadScopes
 from kokuban_server.app.reads import Reads
-from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks
+from kokuban_server.app.recorded_calls import RecordedCommits, RecordedLocks, RecordedTaskWaits
 from kokuban_server.app.redactions import Redactions, without_secrets
 from kokuban_server.app.removal_work import RemovalUpkeep
 from kokuban_server.app.removals import Removals
@@ -65,6 +65,7 @@ from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.task_claims import TaskClaims
 from kokuban_server.app.task_reading import TaskReading
+from kokuban_server.app.task_waits import TaskWaits
 from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
@@ -145,6 +146,7 @@ class Server:
         self._presence = Presence(store, time, server_id)
         mirrored = MirroredStore(store, self._mirror)
         self._lock_requests = LockRequests(mirrored, access, time, request_ids, self._presence)
+        self._task_waits = TaskWaits(mirrored, access, time, self._presence)
         self._sessions = Sessions(mirrored, access, time, request_ids)
         self._screenings = screenings = _screenings(settings, access, measures)
         self._judged = judged = JudgedStates(screenings, store.epoch)
@@ -204,7 +206,6 @@ class Server:
         redacted = RedactedCommits(RecordedCommits(commits, conflicts, self._mirror, measures), access, redactor)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
         held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
-        board_administration = BoardAdministration(store, access, boards, clock, audit)
         epoch, of_tasks = store.epoch, TaskReading(store, access, reads)
         self._wire = WireServer(
             {
@@ -222,6 +223,7 @@ class Server:
                 "TaskService": TaskService(
                     redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
+                    RecordedTaskWaits(self._task_waits, recorded_locks),
                     of_tasks,
                     Archives(
                         store,
@@ -245,7 +247,7 @@ class Server:
                     **AdminService(
                         Administration(store, access, importlib.metadata.version("kokuban"), audit, judged)
                     ).methods,
-                    **BoardMethods(board_administration, redactor).methods,
+                    **BoardMethods(BoardAdministration(store, access, boards, clock, audit), redactor).methods,
                     **_bookkeeping(store, access, audit, window_ms, request_ids.digest),
                 },
                 "TrustService": TrustService(
@@ -335,6 +337,7 @@ class Server:
         await self._conflicts.close()
         await self._audit.close()
         await self._lock_requests.close()
+        await self._task_waits.close()
         await self._presence.end()
         await self._mirror.close()
         await self._watches.close()

@@ -354,6 +354,23 @@ def plan_lowered(head: bytes, rules: RegionRules, current: Current, label: Label
     return made
 
 
+def plan_end(
+    head: bytes, rules: RegionRules, current: Current, expire_time_ms: int, act: Act, moment: Moment
+) -> Plan | None:
+    """Plan that an entry ends at a time; nothing if there is none, or it ends by then anyway. What it says stays as it is."""
+    live = current.live(moment.store_time_ms)
+    if live is None or 0 < live.expire_time_ms <= expire_time_ms:
+        return None
+    made = Plan()
+    record = _successor(current, live, moment.now_ms, rules)
+    record.expire_time_ms = expire_time_ms
+    record.label = live.label._replace(extends_from=live.label.extends_from or live.sequence)
+    record.acts = (act,)
+    made.guards.append(AtRevision(head, current.revision))
+    _write(made, head, rules, current, record)
+    return made
+
+
 def plan_attested(
     head: bytes, rules: RegionRules, current: Current, witness: EntryRecord, act: Act, moment: Moment
 ) -> Plan:

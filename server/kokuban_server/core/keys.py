@@ -42,6 +42,7 @@ CONFLICT_PLACE: Final = b"y/i/"  # where the record of a conflict stands, by the
 TASK_LOG: Final = b"j/l/"  # the number of a task's last event
 TASK: Final = b"j/s/"  # how a task stands
 TASK_ACTION: Final = b"j/a/"  # that an action of a task was recorded
+TASK_NOTES: Final = b"j/n/"  # that the working notes of a subtask have to be given an expiry
 TASK_ARCHIVE: Final = b"j/t/"  # that a task was archived
 ARCHIVING: Final = b"j/w/"  # that it is being done
 
@@ -50,6 +51,7 @@ SESSION: Final = b"k/n/"  # a session, on its lease
 LOCK: Final = b"k/l/"  # a lock, on its session's lease: what fences are compared with
 MARKER: Final = b"k/m/"  # that a lock was granted and not released
 WAIT: Final = b"k/a/"  # a request that waits, on its session's lease
+TASK_WAIT: Final = b"k/t/"  # that somebody waits for a part of a task, on the lease of the server where they do
 LOCK_GENERATION: Final = b"k/g/"  # moved by every grant and downgrade in a region
 QUEUE_GENERATION: Final = b"k/q/"  # moved by every wait that begins in a region
 SERVER: Final = b"k/r/"  # that a server lives, on a lease of its own
@@ -375,6 +377,17 @@ def conflict_place(board_prefix_key: bytes, conflict_id: str) -> bytes:
 def task_action(region: bytes, step: str, action: str) -> bytes:
     """Give the key of what says that an action was recorded. `region` comes from `region_prefix`."""
     return TASK_ACTION + region + join(step.encode(), action.encode())
+
+
+def task_notes(region: bytes, path: str) -> bytes:
+    """Give the key of what says that the entries below a path of a task have to be given an expiry."""
+    return TASK_NOTES + region + join(path.encode())
+
+
+def parse_task_notes(key: bytes) -> tuple[str, str, Region, str]:
+    """Give tenant, board, region and path of such a key."""
+    tenant, board_id, region, path = (segment.decode() for segment in split(key[len(TASK_NOTES) :]))
+    return tenant, board_id, parse_region(region), path
 
 
 def tasks(tenant: str, board_id: str) -> bytes:

@@ -159,6 +159,12 @@ TASK_STEPS_AT_ONCE_ENTRIES_MAX: Final = 30
 TASK_CONSTRAINTS_ENTRIES_MAX: Final = 64
 TASK_INTERRUPTS_ENTRIES_MAX: Final = 64
 """Those that are open; and those that were answered and are still told."""
+TASK_WAIT_MS_MIN: Final = 1_000
+TASK_SUBTASKS_ENTRIES_MAX: Final = 64
+SUBTASK_FINDINGS_ENTRIES_MAX: Final = 16
+"""Results of one subtask; and its lessons."""
+SUBTASK_NOTES_MS_DEFAULT: Final = 7 * 24 * 3_600 * 1_000
+"""For how long the working notes of a subtask outlive it."""
 STEP_DEPENDENCIES_ENTRIES_MAX: Final = 32
 STEP_LABELS_ENTRIES_MAX: Final = 16
 STEP_PRIORITY_POINTS_MAX: Final = 1_000

@@ -644,7 +644,7 @@ class NoStepReady(Refusal):
 
 @dataclass(eq=False)
 class NotOpen(Refusal):
-    """There is no such constraint in force, or no such interrupt open."""
+    """There is no such constraint in force, or no such interrupt or subtask open."""
 
     field_path: str
     task: str
@@ -655,6 +655,50 @@ class NotOpen(Refusal):
     @property
     def facts(self) -> dict[str, str]:
         return {"field": self.field_path, "task": self.task, "what": self.what, "id": self.subject}
+
+
+@dataclass(eq=False)
+class SubtaskNotReady(Refusal):
+    """Something of a subtask is left to do."""
+
+    field_path: str
+    task: str
+    subtask: str
+    steps: int
+    """How many are neither done nor dead."""
+    subtasks: int
+    """How many of it are open."""
+    first: str
+    """One of these."""
+    reason = "SUBTASK_NOT_READY"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {
+            "field": self.field_path,
+            "task": self.task,
+            "subtask": self.subtask,
+            "steps": str(self.steps),
+            "subtasks": str(self.subtasks),
+            "first": self.first,
+        }
+
+
+@dataclass(eq=False)
+class StepNotDead(Refusal):
+    """Only a dead step is revived."""
+
+    field_path: str
+    task: str
+    step: str
+    status: str
+    """Empty if there is no such step."""
+    reason = "STEP_NOT_DEAD"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        status = {"status": self.status} if self.status else {}
+        return {"field": self.field_path, "task": self.task, "step": self.step, **status}
 
 
 @dataclass(eq=False)

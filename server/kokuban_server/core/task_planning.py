@@ -15,10 +15,13 @@ from kokuban_server.core.refusals import (
     NoStepReady,
     NotFound,
     NotOpen,
+    StepNotDead,
     StepNotHeld,
+    SubtaskNotReady,
     TaskFull,
     TaskOver,
 )
+from kokuban_server.core.subtasks import enclosing, is_within
 from kokuban_server.core.tasks import (
     ConfigPolicy,
     DeadReason,
@@ -32,16 +35,24 @@ from kokuban_server.core.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from kokuban_server.core.subtasks import Subtask
     from kokuban_server.core.tasks import RecordedAction, TaskStep
 
 _ACTIONS: Final = frozenset(
     {EventType.ACTION_STARTED, EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
 )
 _ENDS: Final = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.STEP_DEAD, EventType.STEP_YIELDED})
-_BY_HOLDER: Final = frozenset(_ACTIONS | _ENDS | {EventType.CHECKPOINT_SAVED})
-"""What is of a step by its nature; a note or an interrupt may also be of the task as a whole."""
+_OF_SUBTASKS: Final = frozenset(
+    {
+        EventType.SUBTASK_OPENED,
+        EventType.SUBTASK_CHECKPOINT_SAVED,
+        EventType.SUBTASK_RESULT,
+        EventType.SUBTASK_LESSON,
+        EventType.SUBTASK_COMPLETED,
+    }
+)
 
 
 class Ground(NamedTuple):
@@ -67,23 +78,17 @@ def judged(state: TaskState | None, event: TaskEvent, number: int, field: str, g
         return event
     if state.status is not TaskStatus.OPEN:
         raise TaskOver(f"{field}.task", ground.task, state.status.name)
-    if event.type is EventType.STEP_ADDED:
-        _judge_new_step(state, event, field, ground)
-    elif event.step:
+    judge = _JUDGES.get(event.type)
+    if judge is not None:
+        return judge(state, event, field, ground)
+    if event.step:
         return _judged_in_step(state, event, field, ground)
-    elif event.type in {EventType.CONSTRAINT_SET, EventType.CONSTRAINT_WITHDRAWN}:
-        _judge_constraint(state, event, field, ground)
-    elif event.type is EventType.INTERRUPT_OPENED:
+    if event.type is EventType.INTERRUPT_OPENED:
         _judge_opening(state, event, field, ground)
-    elif event.type is EventType.INTERRUPT_ANSWERED:
-        asked = state.interrupts.get(event.subject)
-        if asked is None or asked.answered:
-            raise NotOpen(f"{field}.id", ground.task, "interrupt", event.subject)
-        event = event._replace(step=asked.step)
     return event
 
 
-def _judge_new_step(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> None:
+def _judged_new_step(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
     if len(state.steps) >= limits.TASK_STEPS_ENTRIES_MAX:
         raise TaskFull(f"{field}.step", ground.task, "steps", limits.TASK_STEPS_ENTRIES_MAX)
     for other in state.steps:
@@ -91,11 +96,77 @@ def _judge_new_step(state: TaskState, event: TaskEvent, field: str, ground: Grou
             raise InvalidRequest(
                 "FIELD_INVALID", f"{field}.step.step", "is there already, or lies above or below another"
             )
+    if any(is_within(name, event.step) for name in state.subtasks):
+        raise InvalidRequest("FIELD_INVALID", f"{field}.step.step", "is a subtask, or lies above one")
+    _require_open_around(state, event.step, f"{field}.step.step", ground)
     terms = event.terms
     if terms is not None and not state.steps.keys() >= set(terms.depends_on):
         raise InvalidRequest(
             "FIELD_INVALID", f"{field}.step.terms.depends_on", "names a step that was not added before this one"
         )
+    return event
+
+
+def _revival(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
+    """Give what gives a dead step further attempts: it says how many there are now with those that were used."""
+    step = state.steps.get(event.step)
+    if step is None or step.status is not StepStatus.DEAD:
+        raise StepNotDead(f"{field}.step", ground.task, event.step, "" if step is None else step.status.name)
+    _require_open_around(state, event.step, f"{field}.step", ground)
+    further = event.terms.attempts_max if event.terms is not None else limits.STEP_ATTEMPTS_DEFAULT
+    return event._replace(terms=step.terms._replace(attempts_max=step.attempts + further), attempt=step.attempts)
+
+
+def _require_open_around(state: TaskState, path: str, field: str, ground: Ground) -> None:
+    """Raise `NotOpen` for what would be added to a subtask that is completed."""
+    for name in enclosing(state.subtasks, path):
+        if state.subtasks[name].completed:
+            raise NotOpen(field, ground.task, "subtask", name)
+
+
+def _judged_in_subtask(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
+    """Judge what is said of a subtask. What settles how it goes on is said by who holds its step, while somebody does."""
+    if event.type is EventType.SUBTASK_OPENED:
+        _judge_new_subtask(state, event, field, ground)
+        return _judged_in_step(state, event, field, ground) if event.step else event
+    subtask = state.subtasks.get(event.subject)
+    if subtask is None or subtask.completed:
+        raise NotOpen(f"{field}.subtask", ground.task, "subtask", event.subject)
+    if event.type in {EventType.SUBTASK_RESULT, EventType.SUBTASK_LESSON}:
+        is_result = event.type is EventType.SUBTASK_RESULT
+        if len(subtask.results if is_result else subtask.lessons) >= limits.SUBTASK_FINDINGS_ENTRIES_MAX:
+            what = "results" if is_result else "lessons"
+            raise TaskFull(f"{field}.subtask", ground.task, what, limits.SUBTASK_FINDINGS_ENTRIES_MAX)
+        return event
+    _require_its_holder(state, subtask, field, ground)
+    if event.type is EventType.SUBTASK_COMPLETED:
+        _judge_completion(state, event.subject, field, ground)
+        event = event._replace(notes_expire_ms=ground.now_ms + event.notes_expire_ms)
+    return event
+
+
+def _judge_new_subtask(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> None:
+    name = event.subject
+    if len(state.subtasks) >= limits.TASK_SUBTASKS_ENTRIES_MAX:
+        raise TaskFull(f"{field}.subtask", ground.task, "subtasks", limits.TASK_SUBTASKS_ENTRIES_MAX)
+    if name in state.subtasks or any(is_within(name, step) for step in state.steps):
+        raise InvalidRequest("FIELD_INVALID", f"{field}.subtask", "is there already, or is a step, or lies below one")
+    _require_open_around(state, name, f"{field}.subtask", ground)
+
+
+def _require_its_holder(state: TaskState, subtask: Subtask, field: str, ground: Ground) -> None:
+    step = state.steps.get(subtask.step)
+    if step is not None and step.status is StepStatus.RUNNING and step.lock_id not in ground.fences:
+        raise StepNotHeld(f"{field}.subtask", ground.task, subtask.step, step.status.name)
+
+
+def _judge_completion(state: TaskState, subtask: str, field: str, ground: Ground) -> None:
+    unfinished = {StepStatus.PENDING, StepStatus.RUNNING}
+    steps = [name for name, one in state.steps.items() if one.status in unfinished and is_within(name, subtask)]
+    is_open = [name for name, one in state.subtasks.items() if not one.completed and is_within(name, subtask)]
+    is_open.remove(subtask)
+    if steps or is_open:
+        raise SubtaskNotReady(f"{field}.subtask", ground.task, subtask, len(steps), len(is_open), (*steps, *is_open)[0])
 
 
 def _judged_in_step(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
@@ -144,13 +215,21 @@ def _in_doubt(step: TaskStep, action: str, name: str, field: str, ground: Ground
     return ActionInDoubt(field, ground.task, name, action, begun.event, begun.attempt, begun.in_doubt.name)
 
 
-def _judge_constraint(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> None:
+def _judged_answer(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
+    asked = state.interrupts.get(event.subject)
+    if asked is None or asked.answered:
+        raise NotOpen(f"{field}.id", ground.task, "interrupt", event.subject)
+    return event._replace(step=asked.step)
+
+
+def _judged_constraint(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
     is_known = event.subject in state.constraints
     if event.type is EventType.CONSTRAINT_WITHDRAWN:
         if not is_known:
             raise NotOpen(f"{field}.id", ground.task, "constraint", event.subject)
     elif not is_known and len(state.constraints) >= limits.TASK_CONSTRAINTS_ENTRIES_MAX:
         raise TaskFull(f"{field}.id", ground.task, "constraints", limits.TASK_CONSTRAINTS_ENTRIES_MAX)
+    return event
 
 
 def _judge_opening(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> None:
@@ -158,6 +237,17 @@ def _judge_opening(state: TaskState, event: TaskEvent, field: str, ground: Groun
         raise InvalidRequest("FIELD_INVALID", f"{field}.id", "there is such an interrupt already")
     if sum(not one.answered for one in state.interrupts.values()) >= limits.TASK_INTERRUPTS_ENTRIES_MAX:
         raise TaskFull(f"{field}.id", ground.task, "interrupts", limits.TASK_INTERRUPTS_ENTRIES_MAX)
+
+
+_JUDGES: Final[dict[EventType, Callable[[TaskState, TaskEvent, str, Ground], TaskEvent]]] = {
+    EventType.STEP_ADDED: _judged_new_step,
+    EventType.STEP_REVIVED: _revival,
+    EventType.CONSTRAINT_SET: _judged_constraint,
+    EventType.CONSTRAINT_WITHDRAWN: _judged_constraint,
+    EventType.INTERRUPT_ANSWERED: _judged_answer,
+    **dict.fromkeys(_OF_SUBTASKS, _judged_in_subtask),
+}
+"""How those are judged that are not just of their step, or of the task as a whole."""
 
 
 class Worker(NamedTuple):

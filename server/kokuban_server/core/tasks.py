@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.core import limits
+from kokuban_server.core.subtasks import Subtask, parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +43,12 @@ class EventType(enum.IntEnum):
     INTERRUPT_ANSWERED = 16
     TASK_CANCELLED = 17
     NOTE = 18
+    SUBTASK_OPENED = 19
+    SUBTASK_CHECKPOINT_SAVED = 20
+    SUBTASK_RESULT = 21
+    SUBTASK_LESSON = 22
+    SUBTASK_COMPLETED = 23
+    STEP_REVIVED = 24
 
 
 class TaskStatus(enum.IntEnum):
@@ -109,7 +116,7 @@ class TaskEvent(NamedTuple):
     type: EventType
     step: str = ""
     subject: str = ""
-    """The action, constraint or interrupt."""
+    """The action, constraint, interrupt or subtask."""
     number: int = 0
     attempt: int = 0
     lock_id: str = ""
@@ -122,6 +129,8 @@ class TaskEvent(NamedTuple):
     dead_reason: DeadReason = DeadReason.NONE
     usage: TokenUsage | None = None
     snapshot: str = ""
+    notes_expire_ms: int = 0
+    """When the working notes of a subtask end that is completed; as it is asked for, how long after that."""
 
 
 class OpenAction(NamedTuple):
@@ -168,13 +177,14 @@ class TaskStep:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """How a task stands. Steps and interrupts are in the order of their events."""
+    """How a task stands. Steps, interrupts and subtasks are in the order of their events."""
 
     status: TaskStatus = TaskStatus.OPEN
     config_policy: ConfigPolicy = ConfigPolicy.WARN
     steps: Mapping[str, TaskStep] = field(default_factory=dict)
     constraints: Mapping[str, int] = field(default_factory=dict)
     interrupts: Mapping[str, Interrupt] = field(default_factory=dict)
+    subtasks: Mapping[str, Subtask] = field(default_factory=dict)
 
     def awaits_answer(self, step: str) -> bool:
         """Say whether somebody has to answer a question before the step can go on."""
@@ -238,12 +248,58 @@ def _answered(state: TaskState, event: TaskEvent) -> TaskState:
     return replace(state, interrupts=_remembered({**state.interrupts, event.subject: answered}))
 
 
+def _opened(state: TaskState, event: TaskEvent) -> TaskState:
+    return _with_subtask(state, event.subject, Subtask(event.number, event.step))
+
+
+def _kept(state: TaskState, event: TaskEvent) -> TaskState:
+    subtask = state.subtasks[event.subject]
+    kept = subtask._replace(checkpoint=event.number, fingerprint=event.fingerprint)
+    return _with_subtask(state, event.subject, kept)
+
+
+def _resulted(state: TaskState, event: TaskEvent) -> TaskState:
+    subtask = state.subtasks[event.subject]
+    return _with_subtask(state, event.subject, subtask._replace(results=(*subtask.results, event.number)))
+
+
+def _learnt(state: TaskState, event: TaskEvent) -> TaskState:
+    subtask = state.subtasks[event.subject]
+    return _with_subtask(state, event.subject, subtask._replace(lessons=(*subtask.lessons, event.number)))
+
+
+def _closed(state: TaskState, event: TaskEvent) -> TaskState:
+    subtask = state.subtasks[event.subject]
+    closed = subtask._replace(completed=event.number, notes_expire_ms=event.notes_expire_ms)
+    return _ended_if_over(_with_subtask(state, event.subject, closed))
+
+
+def _with_subtask(state: TaskState, name: str, subtask: Subtask) -> TaskState:
+    return replace(state, subtasks={**state.subtasks, name: subtask})
+
+
+def _ended_if_over(state: TaskState) -> TaskState:
+    """Give a task as completed if everything is: its subtasks, and all steps but those whose death one of them took note of."""
+    if any(not one.completed for one in state.subtasks.values()):
+        return state
+    for name, step in state.steps.items():
+        is_settled = step.status is StepStatus.DEAD and parent(state.subtasks, name)
+        if step.status is not StepStatus.DONE and not is_settled:
+            return state
+    return replace(state, status=TaskStatus.COMPLETED)
+
+
 _CHANGES: Final[dict[EventType, Callable[[TaskState, TaskEvent], TaskState]]] = {
     EventType.TASK_CANCELLED: _cancelled,
     EventType.CONSTRAINT_SET: _wanted,
     EventType.CONSTRAINT_WITHDRAWN: _unwanted,
     EventType.INTERRUPT_OPENED: _asked,
     EventType.INTERRUPT_ANSWERED: _answered,
+    EventType.SUBTASK_OPENED: _opened,
+    EventType.SUBTASK_CHECKPOINT_SAVED: _kept,
+    EventType.SUBTASK_RESULT: _resulted,
+    EventType.SUBTASK_LESSON: _learnt,
+    EventType.SUBTASK_COMPLETED: _closed,
 }
 
 
@@ -261,9 +317,8 @@ def _with_step(state: TaskState, event: TaskEvent) -> TaskState:
         step = TaskStep(event.terms or StepTerms(), event.number)
     else:
         step = _step_after(state.steps[name], event)
-    steps = {**state.steps, name: step}
-    is_over = event.type is EventType.STEP_COMPLETED and all(one.status is StepStatus.DONE for one in steps.values())
-    return replace(state, steps=steps, status=TaskStatus.COMPLETED if is_over else state.status)
+    state = replace(state, steps={**state.steps, name: step})
+    return _ended_if_over(state) if event.type is EventType.STEP_COMPLETED else state
 
 
 def _step_after(step: TaskStep, event: TaskEvent) -> TaskStep:
@@ -278,6 +333,9 @@ def _step_after(step: TaskStep, event: TaskEvent) -> TaskStep:
         return replace(step, actions={**step.actions, event.subject: begun})
     if event.type in _ACTION_ENDS:
         return replace(step, actions={name: one for name, one in step.actions.items() if name != event.subject})
+    if event.type is EventType.STEP_REVIVED:
+        terms = event.terms or step.terms
+        return replace(step, status=StepStatus.PENDING, terms=terms, not_before_ms=0, dead_reason=DeadReason.NONE)
     return replace(
         step,
         status=_ENDS[event.type],
@@ -291,6 +349,7 @@ def _step_after(step: TaskStep, event: TaskEvent) -> TaskStep:
 
 _IN_STEPS: Final = frozenset(
     {EventType.STEP_ADDED, EventType.STEP_CLAIMED, EventType.CHECKPOINT_SAVED, EventType.ACTION_STARTED}
+    | {EventType.STEP_REVIVED}
     | _ENDS.keys()
     | _ACTION_ENDS
 )

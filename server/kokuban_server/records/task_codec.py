@@ -6,6 +6,7 @@ from google.protobuf.message import DecodeError
 
 from kokuban.store.v1 import records_pb2 as pb
 from kokuban_server.core.refusals import StoreCorrupt
+from kokuban_server.core.subtasks import Subtask
 from kokuban_server.core.tasks import (
     ConfigPolicy,
     DeadReason,
@@ -39,6 +40,7 @@ def encode_event(event: TaskEvent) -> pb.TaskEventRecord:
         not_before_ms=event.not_before_ms,
         dead_reason=event.dead_reason,
         snapshot=event.snapshot,
+        notes_expire_ms=event.notes_expire_ms,
     )
     if event.terms is not None:
         message.terms.CopyFrom(_encode_terms(event.terms))
@@ -65,6 +67,7 @@ def read_event(message: pb.TaskEventRecord) -> TaskEvent:
         DeadReason(message.dead_reason),
         TokenUsage(message.input_tokens, message.output_tokens) if message.has_usage else None,
         message.snapshot,
+        message.notes_expire_ms,
     )
 
 
@@ -127,6 +130,20 @@ def encode_task(state: TaskState) -> bytes:
             pb.TaskInterruptRecord(id=name, step=one.step, opened_event=one.opened, answered_event=one.answered)
             for name, one in state.interrupts.items()
         ],
+        subtasks=[
+            pb.TaskSubtaskRecord(
+                subtask=name,
+                step=one.step,
+                opened_event=one.opened,
+                checkpoint_event=one.checkpoint,
+                fingerprint=one.fingerprint,
+                completed_event=one.completed,
+                result_events=one.results,
+                lesson_events=one.lessons,
+                notes_expire_ms=one.notes_expire_ms,
+            )
+            for name, one in state.subtasks.items()
+        ],
     ).SerializeToString()
 
 
@@ -161,6 +178,7 @@ def decode_task(key: bytes, raw: bytes) -> TaskState:
             {step.step: _step(step) for step in message.steps},
             dict(message.constraints),
             {one.id: Interrupt(one.step, one.opened_event, one.answered_event) for one in message.interrupts},
+            {one.subtask: _subtask(one) for one in message.subtasks},
         )
     except (DecodeError, ValueError) as error:
         raise StoreCorrupt(key, f"not a task: {error}") from error
@@ -181,3 +199,32 @@ def _step(message: pb.TaskStepRecord) -> TaskStep:
         DeadReason(message.dead_reason),
         {name: OpenAction(one.event, one.attempt, InDoubt(one.in_doubt)) for name, one in message.actions.items()},
     )
+
+
+def _subtask(message: pb.TaskSubtaskRecord) -> Subtask:
+    return Subtask(
+        message.opened_event,
+        message.step,
+        message.checkpoint_event,
+        message.fingerprint,
+        message.completed_event,
+        tuple(message.result_events),
+        tuple(message.lesson_events),
+        message.notes_expire_ms,
+    )
+
+
+def encode_notes(expire_time_ms: int) -> bytes:
+    """Give the stored form of what says that working notes are to be given an expiry."""
+    return pb.TaskNotesRecord(expire_time_ms=expire_time_ms).SerializeToString()
+
+
+def decode_notes(key: bytes, raw: bytes) -> int:
+    """Read when working notes are to end."""
+    try:
+        expire_time_ms = pb.TaskNotesRecord.FromString(raw).expire_time_ms
+    except DecodeError as error:
+        raise StoreCorrupt(key, f"not about notes: {error}") from error
+    if not expire_time_ms:
+        raise StoreCorrupt(key, "notes without a time")
+    return expire_time_ms

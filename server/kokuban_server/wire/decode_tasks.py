@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kokuban.v1 import commit_pb2, task_pb2
 from kokuban_server.app.archives import ArchiveRequest
+from kokuban_server.app.lock_asked import LockRequest
 from kokuban_server.app.task_claims import ClaimRequest
 from kokuban_server.core import limits
 from kokuban_server.core.commit import RecordEvent
 from kokuban_server.core.entry import Form, Value
+from kokuban_server.core.locks import LockTarget, Mode
 from kokuban_server.core.names import EntryKey, Region, parse_board, parse_path, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.tasks import (
@@ -49,10 +51,21 @@ _SUBJECTS: Final = {
     task_pb2.EVENT_TYPE_INTERRUPT_ANSWERED: EventType.INTERRUPT_ANSWERED,
 }
 """What is appended by an agent and names something."""
+_NAMED: Final = {
+    task_pb2.EVENT_TYPE_NOTE: EventType.NOTE,
+    task_pb2.EVENT_TYPE_SUBTASK_RESULT: EventType.SUBTASK_RESULT,
+    task_pb2.EVENT_TYPE_SUBTASK_LESSON: EventType.SUBTASK_LESSON,
+}
+"""What is appended by an agent under a name of its own or none."""
+_OF_SUBTASKS: Final = frozenset({EventType.SUBTASK_RESULT, EventType.SUBTASK_LESSON})
 _OF_STEPS: Final = frozenset(
     {EventType.ACTION_STARTED, EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
 )
-_OF_TASKS: Final = frozenset({EventType.CONSTRAINT_SET, EventType.CONSTRAINT_WITHDRAWN, EventType.INTERRUPT_ANSWERED})
+_OF_TASKS: Final = _OF_SUBTASKS | {
+    EventType.CONSTRAINT_SET,
+    EventType.CONSTRAINT_WITHDRAWN,
+    EventType.INTERRUPT_ANSWERED,
+}
 _OUTCOMES: Final = {
     task_pb2.STEP_OUTCOME_DONE: (EventType.STEP_COMPLETED, DeadReason.NONE),
     task_pb2.STEP_OUTCOME_FAILED: (EventType.STEP_FAILED, DeadReason.NONE),
@@ -136,17 +149,17 @@ def _added(message: task_pb2.AddStep) -> tuple[TaskEvent, Value, dict[str, str]]
 def _appended(message: task_pb2.AppendEvent) -> tuple[TaskEvent, Value, dict[str, str]]:
     if not message.type:
         raise InvalidRequest("FIELD_REQUIRED", "type", "what happened")
-    kind = EventType.NOTE if message.type == task_pb2.EVENT_TYPE_NOTE else _SUBJECTS.get(message.type)
+    kind = _SUBJECTS.get(message.type) or _NAMED.get(message.type)
     if kind is None:
-        raise InvalidRequest("FIELD_INVALID", "type", "an action, a constraint, an interrupt or a note")
+        raise InvalidRequest(
+            "FIELD_INVALID", "type", "an action, a constraint, an interrupt, a note, or a result or lesson of a subtask"
+        )
     step = _step(message.step, "step") if message.step or kind in _OF_STEPS else ""
     if step and kind in _OF_TASKS:
-        raise InvalidRequest("FIELD_INVALID", "step", "constraints and answers are of the task as a whole")
-    if kind is EventType.NOTE and message.id:
-        raise InvalidRequest("FIELD_INVALID", "id", "of actions, constraints and interrupts only")
-    subject = "" if kind is EventType.NOTE else _name(message.id, "id")
-    if message.name and kind is not EventType.NOTE:
-        raise InvalidRequest("FIELD_INVALID", "name", "of notes only")
+        raise InvalidRequest("FIELD_INVALID", "step", "constraints, answers, results and lessons are of no step")
+    subject = _subject(message, kind)
+    if message.name and kind in _SUBJECTS.values():
+        raise InvalidRequest("FIELD_INVALID", "name", "of notes, results and lessons only")
     event = TaskEvent(
         kind,
         step,
@@ -160,6 +173,21 @@ def _appended(message: task_pb2.AppendEvent) -> tuple[TaskEvent, Value, dict[str
         "name": words(message.name, "name", limits.TASK_NAME_BYTES_MAX, required=False),
     }
     return event, _data(message.data, "data", is_given=message.HasField("data")), _said(said)
+
+
+def _subject(message: task_pb2.AppendEvent, kind: EventType) -> str:
+    """Give what an event is about: what its id names, or a subtask."""
+    if kind in _OF_SUBTASKS:
+        subject = _step(message.subtask, "subtask")
+    elif message.subtask:
+        raise InvalidRequest("FIELD_INVALID", "subtask", "of results and lessons only")
+    elif kind is EventType.NOTE:
+        subject = ""
+    else:
+        return _name(message.id, "id")
+    if message.id:
+        raise InvalidRequest("FIELD_INVALID", "id", "of actions, constraints and interrupts only")
+    return subject
 
 
 def _said(texts: dict[str, str]) -> dict[str, str]:
@@ -190,10 +218,40 @@ def _usage(message: task_pb2.TokenUsage) -> TokenUsage:
 
 
 def _saved(message: task_pb2.SaveCheckpoint) -> tuple[TaskEvent, Value, dict[str, str]]:
-    name = _step(message.step, "step")
+    if message.step and message.subtask:
+        raise InvalidRequest("FIELD_INVALID", "subtask", "a checkpoint is of a step or of a subtask, not of both")
     fingerprint = _name(message.config_fingerprint, "config_fingerprint", required=False)
     state = _required(message.state, "state", is_given=message.HasField("state"))
-    return TaskEvent(EventType.CHECKPOINT_SAVED, name, fingerprint=fingerprint), state, {}
+    if message.subtask:
+        subtask = _step(message.subtask, "subtask")
+        return TaskEvent(EventType.SUBTASK_CHECKPOINT_SAVED, "", subtask, fingerprint=fingerprint), state, {}
+    return TaskEvent(EventType.CHECKPOINT_SAVED, _step(message.step, "step"), fingerprint=fingerprint), state, {}
+
+
+def _opened(message: task_pb2.OpenSubtask) -> tuple[TaskEvent, Value, dict[str, str]]:
+    subtask = _step(message.subtask, "subtask")
+    step = _step(message.step, "step") if message.step else ""
+    goal = _required(message.goal, "goal", is_given=message.HasField("goal"))
+    return TaskEvent(EventType.SUBTASK_OPENED, step, subtask), goal, {}
+
+
+def _closed(message: task_pb2.CompleteSubtask) -> tuple[TaskEvent, Value, dict[str, str]]:
+    subtask = _step(message.subtask, "subtask")
+    summary = _required(message.summary, "summary", is_given=message.HasField("summary"))
+    notes_ms = limits.SUBTASK_NOTES_MS_DEFAULT
+    if message.HasField("notes_ttl"):
+        notes_ms = duration_ms(message.notes_ttl, "notes_ttl", limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX)
+    return TaskEvent(EventType.SUBTASK_COMPLETED, "", subtask, notes_expire_ms=notes_ms), summary, {}
+
+
+def _revived(message: task_pb2.ReviveStep) -> tuple[TaskEvent, Value, dict[str, str]]:
+    step = _step(message.step, "step")
+    attempts = message.attempts or limits.STEP_ATTEMPTS_DEFAULT
+    if not 1 <= attempts <= limits.STEP_ATTEMPTS_MAX:
+        raise InvalidRequest("FIELD_INVALID", "attempts", "1 to 100")
+    reason = words(message.reason, "reason", limits.REASON_BYTES_MAX)
+    terms = StepTerms(attempts_max=attempts)
+    return TaskEvent(EventType.STEP_REVIVED, step, terms=terms), Value(Form.TEXT, reason), {}
 
 
 def _completed(message: task_pb2.CompleteStep) -> tuple[TaskEvent, Value, dict[str, str]]:
@@ -221,9 +279,21 @@ KINDS: Final[dict[str, Callable[[Any], tuple[TaskEvent, Value, dict[str, str]]]]
     "save_checkpoint": _saved,
     "complete_step": _completed,
     "cancel_task": _cancelled,
+    "open_subtask": _opened,
+    "complete_subtask": _closed,
+    "revive_step": _revived,
 }
 """The mutations of tasks."""
-_DATA: Final = {"create_task": "goal", "append_event": "data", "save_checkpoint": "state", "complete_step": "result"}
+_DATA: Final = {
+    "create_task": "goal",
+    "append_event": "data",
+    "save_checkpoint": "state",
+    "complete_step": "result",
+    "open_subtask": "goal",
+    "complete_subtask": "summary",
+}
+_OWN_WORDS: Final = frozenset({"cancel_task", "revive_step"})
+"""Those of which nothing is said but why."""
 
 
 def event(kind: str, body: Any) -> tuple[EntryKey, RecordEvent]:  # noqa: ANN401 - the message of that mutation
@@ -235,7 +305,7 @@ def event(kind: str, body: Any) -> tuple[EntryKey, RecordEvent]:  # noqa: ANN401
 
 def data_of(kind: str, body: Any) -> entry_pb2.Value:  # noqa: ANN401 - as above
     """Give the value that a mutation's event holds."""
-    if kind == "cancel_task":
+    if kind in _OWN_WORDS:
         return commit_pb2.Put().value
     found: entry_pb2.Value = body.step.input if kind == "add_step" else getattr(body, _DATA[kind])
     return found
@@ -243,7 +313,7 @@ def data_of(kind: str, body: Any) -> entry_pb2.Value:  # noqa: ANN401 - as above
 
 def provenance_of(kind: str, body: Any) -> entry_pb2.Provenance | None:  # noqa: ANN401 - as above
     """Give what is said of where that comes from."""
-    if kind == "cancel_task":
+    if kind in _OWN_WORDS:
         return None
     holder = body.step if kind == "add_step" else body
     return holder.provenance if holder.HasField("provenance") else None
@@ -374,6 +444,19 @@ def claim_next_step(
         delay_ms,
         fingerprint,
         traceparent,
+    )
+
+
+def wait_for_task(message: service_pb.WaitForTaskRequest, traceparent: str) -> LockRequest:
+    """Give the wait that is asked for, as if it were for a lock on its part of the task's region."""
+    board = parse_board(message.board)
+    session_id = lock_name(message.session_id, "session_id")
+    id_time_ms = request_id(message.request_id)
+    target = LockTarget(task_region(message.task), _step(message.part, "part") if message.part else "", subtree=True)
+    wait_ms = duration_ms(message.wait, "wait", limits.TASK_WAIT_MS_MIN, limits.LOCK_WAIT_MS_MAX)
+    digest, mode = b"", Mode.EXCLUSIVE  # of a request that is not repeated, and holds nobody up
+    return LockRequest(
+        board, session_id, message.request_id, id_time_ms, digest, (target,), mode, "", wait_ms, 0, 0, traceparent
     )
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import task_pb2
 from kokuban.v1 import task_service_pb2 as service_pb
 from kokuban_server.core.revision import encode_token
+from kokuban_server.core.subtasks import parent
+from kokuban_server.core.task_progress import progress
+from kokuban_server.core.tasks import StepStatus
 from kokuban_server.wire.encode import entry, timestamp
 from kokuban_server.wire.encode_locks import duration, granted
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.reads import Found, Listing
     from kokuban_server.app.task_claims import Claimed
     from kokuban_server.app.task_reading import Standing
+    from kokuban_server.core.task_progress import PartStanding, Progress
     from kokuban_server.core.tasks import Interrupt, TaskState, TaskStep
 
 # The numbers of choices are the same on the wire and in the core.
@@ -70,6 +74,7 @@ def _interrupts(interrupts: Mapping[str, Interrupt]) -> list[task_pb2.Interrupt]
 def task(of: Standing) -> task_pb2.Task:
     """Give a task."""
     state = of.state
+    counts = progress(state)
     return task_pb2.Task(
         task=of.region.id,
         status=state.status.value,  # type: ignore[arg-type]
@@ -78,6 +83,37 @@ def task(of: Standing) -> task_pb2.Task:
         constraints=_constraints(state),
         interrupts=_interrupts(state.interrupts),
         last_event=of.last_event,
+        subtasks=[_subtask(name, state, counts[name]) for name in state.subtasks],
+        own_steps=_counts(counts[""].own),
+        all_steps=_counts(counts[""].total),
+    )
+
+
+def _subtask(name: str, state: TaskState, counts: Progress) -> task_pb2.Subtask:
+    of = state.subtasks[name]
+    return task_pb2.Subtask(
+        subtask=name,
+        parent=parent(state.subtasks, name),
+        status=task_pb2.SUBTASK_STATUS_COMPLETED if of.completed else task_pb2.SUBTASK_STATUS_OPEN,
+        step=of.step,
+        opened_event=of.opened,
+        checkpoint_event=of.checkpoint,
+        config_fingerprint=of.fingerprint,
+        completed_event=of.completed,
+        result_events=of.results,
+        lesson_events=of.lessons,
+        notes_expire_time=timestamp(of.notes_expire_ms) if of.notes_expire_ms else None,
+        own_steps=_counts(counts.own),
+        all_steps=_counts(counts.total),
+    )
+
+
+def _counts(of: Mapping[StepStatus, int]) -> task_pb2.StepCounts:
+    return task_pb2.StepCounts(
+        pending=of[StepStatus.PENDING],
+        running=of[StepStatus.RUNNING],
+        done=of[StepStatus.DONE],
+        dead=of[StepStatus.DEAD],
     )
 
 
@@ -119,10 +155,26 @@ def events(page: Listing, epoch: str) -> service_pb.ListEventsResponse:
     )
 
 
+def standing(of: PartStanding, revision: int, epoch: str) -> service_pb.WaitForTaskResponse:
+    """Give how what somebody waits for stands."""
+    subtask = task_pb2.SUBTASK_STATUS_UNSPECIFIED
+    if of.is_completed is not None:
+        subtask = task_pb2.SUBTASK_STATUS_COMPLETED if of.is_completed else task_pb2.SUBTASK_STATUS_OPEN
+    return service_pb.WaitForTaskResponse(
+        over=of.is_over,
+        task_status=of.task.value,  # type: ignore[arg-type]
+        step_status=of.step.value if of.step is not None else None,  # type: ignore[arg-type]
+        subtask_status=subtask,
+        ended_event=of.ended,
+        token=encode_token(epoch, revision),
+    )
+
+
 def claimed(of: Claimed, epoch: str) -> service_pb.ClaimNextStepResponse:
     """Give a step that was given to a worker, and from where to go on."""
     resuming, state = of.resuming, of.state
     own = {name: one for name, one in state.interrupts.items() if one.step in {"", of.step}}
+    below, last = resuming.subtask, resuming.subtask_checkpoint
     return service_pb.ClaimNextStepResponse(
         step=step(of.step, state.steps[of.step], {of.granted.lock_id}),
         granted=granted(of.granted, epoch),
@@ -135,5 +187,7 @@ def claimed(of: Claimed, epoch: str) -> service_pb.ClaimNextStepResponse:
             constraints=_constraints(state),
             interrupts=_interrupts(own),
             config_changed=of.config_changed,
+            subtask=event(below, epoch) if below is not None else None,
+            subtask_checkpoint=event(last, epoch) if last is not None else None,
         ),
     )

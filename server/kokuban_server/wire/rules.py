@@ -50,6 +50,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.TaskService.ListTasks": Rule(finds=True),
     "kokuban.v1.TaskService.ListEvents": Rule(verb=Verb.READ),
     "kokuban.v1.TaskService.ClaimNextStep": Rule(verb=Verb.LOCK, own="session"),
+    "kokuban.v1.TaskService.WaitForTask": Rule(verb=Verb.READ, own="session"),
     "kokuban.v1.TaskService.ResumeTask": Rule(verb=Verb.WRITE),
     "kokuban.v1.TaskService.CancelTask": Rule(verb=Verb.WRITE),
     "kokuban.v1.TaskService.ExportTask": Rule(verb=Verb.WRITE),

@@ -11,14 +11,15 @@ from kokuban_server.core.refusals import Refusal
 from kokuban_server.core.revision import encode_token
 from kokuban_server.wire import decode, decode_locks, decode_tasks, encode_tasks
 from kokuban_server.wire.fields import parse_message
-from kokuban_server.wire.rpc import Call, Method, UnaryMethod
+from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, UnaryMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from kokuban.v1 import commit_pb2
     from kokuban_server.app.archives import Archives
     from kokuban_server.app.commits import Committed
+    from kokuban_server.app.recorded_calls import RecordedTaskWaits
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.task_claims import TaskClaims
     from kokuban_server.app.task_reading import TaskReading
@@ -33,6 +34,7 @@ class TaskService:
         self,
         commits: RedactedCommits,
         claims: TaskClaims,
+        waits: RecordedTaskWaits,
         reading: TaskReading,
         archives: Archives,
         redactor: Redactor,
@@ -42,6 +44,7 @@ class TaskService:
     ) -> None:
         self._commits = commits
         self._claims = claims
+        self._waits = waits
         self._reading = reading
         self._archives = archives
         self._redactor = redactor
@@ -58,6 +61,7 @@ class TaskService:
             "ListTasks": UnaryMethod(self.list_tasks),
             "ListEvents": UnaryMethod(self.list_events),
             "ClaimNextStep": UnaryMethod(self.claim_next_step, writes=True),
+            "WaitForTask": ServerStreamMethod(self.wait_for_task, writes=True),
             "ResumeTask": UnaryMethod(self.resume_task, writes=True),
             "CancelTask": UnaryMethod(self.cancel_task, writes=True),
             "ExportTask": UnaryMethod(self.export_task),
@@ -105,6 +109,14 @@ class TaskService:
         await self._words.judge(*named, "purpose", request.purpose, call.deadline)
         claimed = await self._claims.claim(call.principal, request, call.deadline)
         return encode_tasks.claimed(claimed, self._epoch).SerializeToString()
+
+    async def wait_for_task(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:
+        """Say how a part of a task stands until it is over."""
+        request = decode_tasks.wait_for_task(parse_message(pb.WaitForTaskRequest, raw), call.traceparent)
+        standings = self._waits.wait(call.principal, request, call.draining, call.deadline)
+        async with contextlib.aclosing(standings):
+            async for standing, revision in standings:
+                yield encode_tasks.standing(standing, revision, self._epoch).SerializeToString()
 
     async def resume_task(self, raw: bytes, call: Call) -> bytes:
         """Answer interrupts."""

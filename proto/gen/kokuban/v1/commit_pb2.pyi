@@ -357,6 +357,9 @@ class Mutation(_message.Message):
     SAVE_CHECKPOINT_FIELD_NUMBER: _builtins.int
     COMPLETE_STEP_FIELD_NUMBER: _builtins.int
     CANCEL_TASK_FIELD_NUMBER: _builtins.int
+    OPEN_SUBTASK_FIELD_NUMBER: _builtins.int
+    COMPLETE_SUBTASK_FIELD_NUMBER: _builtins.int
+    REVIVE_STEP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def put(self) -> Global___Put:
         """put writes an entry."""
@@ -409,6 +412,18 @@ class Mutation(_message.Message):
     def cancel_task(self) -> _task_pb2.CancelTask:
         """cancel_task ends a task."""
 
+    @_builtins.property
+    def open_subtask(self) -> _task_pb2.OpenSubtask:
+        """open_subtask begins a subtask."""
+
+    @_builtins.property
+    def complete_subtask(self) -> _task_pb2.CompleteSubtask:
+        """complete_subtask ends a subtask."""
+
+    @_builtins.property
+    def revive_step(self) -> _task_pb2.ReviveStep:
+        """revive_step gives a dead step further attempts."""
+
     def __init__(
         self,
         *,
@@ -425,12 +440,15 @@ class Mutation(_message.Message):
         save_checkpoint: _task_pb2.SaveCheckpoint | None = ...,
         complete_step: _task_pb2.CompleteStep | None = ...,
         cancel_task: _task_pb2.CancelTask | None = ...,
+        open_subtask: _task_pb2.OpenSubtask | None = ...,
+        complete_subtask: _task_pb2.CompleteSubtask | None = ...,
+        revive_step: _task_pb2.ReviveStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "complete_subtask", b"complete_subtask", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "open_subtask", b"open_subtask", "put", b"put", "release_lock", b"release_lock", "revive_step", b"revive_step", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "put", b"put", "release_lock", b"release_lock", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_step", b"add_step", "add_to_set", b"add_to_set", "append_event", b"append_event", "append_to_list", b"append_to_list", "cancel_task", b"cancel_task", "complete_step", b"complete_step", "complete_subtask", b"complete_subtask", "create_task", b"create_task", "delete", b"delete", "increment", b"increment", "kind", b"kind", "merge_patch", b"merge_patch", "open_subtask", b"open_subtask", "put", b"put", "release_lock", b"release_lock", "revive_step", b"revive_step", "save_checkpoint", b"save_checkpoint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch", "release_lock", "create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["put", "delete", "increment", "append_to_list", "add_to_set", "merge_patch", "release_lock", "create_task", "add_step", "append_event", "save_checkpoint", "complete_step", "cancel_task", "open_subtask", "complete_subtask", "revive_step"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 

@@ -396,8 +396,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     rest ends. Example: `running` = `2`, `waiting` = `1`, `unable` = `0`, `dead` = `0`.
     """
     ERROR_REASON_NOT_OPEN: _ErrorReason.ValueType  # 96
-    """FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt open. Metadata: field, task, what (`constraint` or
-    `interrupt`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
+    """FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt or subtask open. Metadata: field, task, what
+    (`constraint`, `interrupt` or `subtask`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
     """
     ERROR_REASON_CONFIG_CHANGED: _ErrorReason.ValueType  # 97
     """FAILED_PRECONDITION. The worker's configuration is not that of the step's last checkpoint, and the task refuses that. Metadata:
@@ -408,9 +408,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `field` = `mutations[0].put.key`.
     """
     ERROR_REASON_TASK_FULL: _ErrorReason.ValueType  # 99
-    """FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
-    Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
-    `256`.
+    """FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts,
+    64 subtasks, 16 results and 16 lessons of a subtask. Metadata: field, task, what (`steps`, `actions`, `constraints`, `interrupts`,
+    `subtasks`, `results` or `lessons`), limit. Example: `what` = `steps`, `limit` = `256`.
+    """
+    ERROR_REASON_SUBTASK_NOT_READY: _ErrorReason.ValueType  # 100
+    """FAILED_PRECONDITION. Something of the subtask is left to do: steps that are neither done nor dead, or subtasks that are open.
+    Metadata: field, task, subtask, steps and subtasks (how many), first (one of them). Example: `subtask` = `sub_02`, `steps` = `1`,
+    `subtasks` = `0`, `first` = `sub_02/step_05`.
+    """
+    ERROR_REASON_STEP_NOT_DEAD: _ErrorReason.ValueType  # 101
+    """FAILED_PRECONDITION. Only a dead step is revived. Metadata: field, task, step; status if there is such a step. Example: `step` =
+    `step_05`, `status` = `DONE`.
     """
     ERROR_REASON_TASK_ARCHIVED: _ErrorReason.ValueType  # 105
     """FAILED_PRECONDITION. The task was archived, or is being archived at this moment: nothing of it is here to be read or written, and its
@@ -821,8 +830,8 @@ other steps, for an answer, for the end of a rest, for a lock), unable (steps th
 rest ends. Example: `running` = `2`, `waiting` = `1`, `unable` = `0`, `dead` = `0`.
 """
 ERROR_REASON_NOT_OPEN: ErrorReason.ValueType  # 96
-"""FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt open. Metadata: field, task, what (`constraint` or
-`interrupt`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
+"""FAILED_PRECONDITION. There is no such constraint in force, or no such interrupt or subtask open. Metadata: field, task, what
+(`constraint`, `interrupt` or `subtask`), id. Example: `what` = `interrupt`, `id` = `approve:17`.
 """
 ERROR_REASON_CONFIG_CHANGED: ErrorReason.ValueType  # 97
 """FAILED_PRECONDITION. The worker's configuration is not that of the step's last checkpoint, and the task refuses that. Metadata:
@@ -833,9 +842,18 @@ ERROR_REASON_TASK_PATH_RESERVED: ErrorReason.ValueType  # 98
 `field` = `mutations[0].put.key`.
 """
 ERROR_REASON_TASK_FULL: ErrorReason.ValueType  # 99
-"""FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts.
-Metadata: field, task, what (`steps`, `actions`, `constraints` or `interrupts`), limit. Example: `what` = `steps`, `limit` =
-`256`.
+"""FAILED_PRECONDITION. The task has as many as it may: 256 steps, 64 open actions in a step, 64 constraints, 64 open interrupts,
+64 subtasks, 16 results and 16 lessons of a subtask. Metadata: field, task, what (`steps`, `actions`, `constraints`, `interrupts`,
+`subtasks`, `results` or `lessons`), limit. Example: `what` = `steps`, `limit` = `256`.
+"""
+ERROR_REASON_SUBTASK_NOT_READY: ErrorReason.ValueType  # 100
+"""FAILED_PRECONDITION. Something of the subtask is left to do: steps that are neither done nor dead, or subtasks that are open.
+Metadata: field, task, subtask, steps and subtasks (how many), first (one of them). Example: `subtask` = `sub_02`, `steps` = `1`,
+`subtasks` = `0`, `first` = `sub_02/step_05`.
+"""
+ERROR_REASON_STEP_NOT_DEAD: ErrorReason.ValueType  # 101
+"""FAILED_PRECONDITION. Only a dead step is revived. Metadata: field, task, step; status if there is such a step. Example: `step` =
+`step_05`, `status` = `DONE`.
 """
 ERROR_REASON_TASK_ARCHIVED: ErrorReason.ValueType  # 105
 """FAILED_PRECONDITION. The task was archived, or is being archived at this moment: nothing of it is here to be read or written, and its

@@ -33,7 +33,9 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     TASK_STATUS_OPEN: _TaskStatus.ValueType  # 1
     """There is something left to do, or something may still be added."""
     TASK_STATUS_COMPLETED: _TaskStatus.ValueType  # 2
-    """Every step is done."""
+    """Everything is done: every step, and every subtask. A dead step does not stand in the way where a subtask was completed that it
+    lies in.
+    """
     TASK_STATUS_CANCELLED: _TaskStatus.ValueType  # 3
     """Somebody has cancelled it."""
 
@@ -45,7 +47,9 @@ TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
 TASK_STATUS_OPEN: TaskStatus.ValueType  # 1
 """There is something left to do, or something may still be added."""
 TASK_STATUS_COMPLETED: TaskStatus.ValueType  # 2
-"""Every step is done."""
+"""Everything is done: every step, and every subtask. A dead step does not stand in the way where a subtask was completed that it
+lies in.
+"""
 TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 3
 """Somebody has cancelled it."""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
@@ -81,6 +85,30 @@ STEP_STATUS_DONE: StepStatus.ValueType  # 3
 STEP_STATUS_DEAD: StepStatus.ValueType  # 4
 """It has failed for good, and nobody is given it any more."""
 Global___StepStatus: _TypeAlias = StepStatus  # noqa: Y015
+
+class _SubtaskStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SubtaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SubtaskStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUBTASK_STATUS_UNSPECIFIED: _SubtaskStatus.ValueType  # 0
+    """Never sent."""
+    SUBTASK_STATUS_OPEN: _SubtaskStatus.ValueType  # 1
+    """It is worked on, or will be."""
+    SUBTASK_STATUS_COMPLETED: _SubtaskStatus.ValueType  # 2
+    """It is done, and nothing more is added to it."""
+
+class SubtaskStatus(_SubtaskStatus, metaclass=_SubtaskStatusEnumTypeWrapper):
+    """SubtaskStatus says how a subtask stands."""
+
+SUBTASK_STATUS_UNSPECIFIED: SubtaskStatus.ValueType  # 0
+"""Never sent."""
+SUBTASK_STATUS_OPEN: SubtaskStatus.ValueType  # 1
+"""It is worked on, or will be."""
+SUBTASK_STATUS_COMPLETED: SubtaskStatus.ValueType  # 2
+"""It is done, and nothing more is added to it."""
+Global___SubtaskStatus: _TypeAlias = SubtaskStatus  # noqa: Y015
 
 class _DeadReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -206,6 +234,18 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     """Somebody has cancelled the task; the data says why."""
     EVENT_TYPE_NOTE: _EventType.ValueType  # 18
     """Anything else."""
+    EVENT_TYPE_SUBTASK_OPENED: _EventType.ValueType  # 19
+    """A subtask was opened; the data is its goal."""
+    EVENT_TYPE_SUBTASK_CHECKPOINT_SAVED: _EventType.ValueType  # 20
+    """Somebody says from what the work on a subtask as a whole can go on; the data is the checkpoint."""
+    EVENT_TYPE_SUBTASK_RESULT: _EventType.ValueType  # 21
+    """Something came of a subtask; the data says what."""
+    EVENT_TYPE_SUBTASK_LESSON: _EventType.ValueType  # 22
+    """Something was learnt in a subtask that others should know; the data says what."""
+    EVENT_TYPE_SUBTASK_COMPLETED: _EventType.ValueType  # 23
+    """A subtask is done; the data is its summary."""
+    EVENT_TYPE_STEP_REVIVED: _EventType.ValueType  # 24
+    """A dead step was given further attempts; the data says why."""
 
 class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
     """EventType says what happened."""
@@ -248,6 +288,18 @@ EVENT_TYPE_TASK_CANCELLED: EventType.ValueType  # 17
 """Somebody has cancelled the task; the data says why."""
 EVENT_TYPE_NOTE: EventType.ValueType  # 18
 """Anything else."""
+EVENT_TYPE_SUBTASK_OPENED: EventType.ValueType  # 19
+"""A subtask was opened; the data is its goal."""
+EVENT_TYPE_SUBTASK_CHECKPOINT_SAVED: EventType.ValueType  # 20
+"""Somebody says from what the work on a subtask as a whole can go on; the data is the checkpoint."""
+EVENT_TYPE_SUBTASK_RESULT: EventType.ValueType  # 21
+"""Something came of a subtask; the data says what."""
+EVENT_TYPE_SUBTASK_LESSON: EventType.ValueType  # 22
+"""Something was learnt in a subtask that others should know; the data says what."""
+EVENT_TYPE_SUBTASK_COMPLETED: EventType.ValueType  # 23
+"""A subtask is done; the data is its summary."""
+EVENT_TYPE_STEP_REVIVED: EventType.ValueType  # 24
+"""A dead step was given further attempts; the data says why."""
 Global___EventType: _TypeAlias = EventType  # noqa: Y015
 
 class _StepOutcome:
@@ -365,8 +417,9 @@ class NewStep(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
     step: _builtins.str
-    """step is its id, unique in the task: a path of up to 128 bytes, such as `sub_02/step_05`. None may lie below another's. The step
-    is claimed by a lock on the subtree at this path of the task's region.
+    """step is its id, unique in the task: a path of up to 128 bytes, such as `sub_02/step_05`. None may lie below another's, nor above a
+    subtask; what lies below a subtask is a part of it, and none is added to one that is completed (`NOT_OPEN`). The step is claimed
+    by a lock on the subtree at this path of the task's region.
     """
     @_builtins.property
     def terms(self) -> Global___StepTerms:
@@ -485,6 +538,7 @@ class AppendEvent(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """task is the task's id. Required."""
     step: _builtins.str
@@ -492,7 +546,9 @@ class AppendEvent(_message.Message):
     without it.
     """
     type: Global___EventType.ValueType
-    """type says what happened: an action, a constraint, an interrupt, or a note. Required. The other types are not written by this."""
+    """type says what happened: an action, a constraint, an interrupt, a note, or a result or lesson of a subtask. Required. The other
+    types are not written by this.
+    """
     id: _builtins.str
     """id names the action, constraint or interrupt. Required for these, and for nothing else. 1 to 128 of letters, digits and
     `_.:@/=+,~-`. An action's id is unique in its step: make it of what the action is for, such as `mail:order-17`, and not of a model's
@@ -502,11 +558,15 @@ class AppendEvent(_message.Message):
     if_in_doubt: Global___InDoubtPolicy.ValueType
     """if_in_doubt says what is to be done if nobody records how the action ends. Required for `ACTION_STARTED`, and for nothing else."""
     name: _builtins.str
-    """name says in a word what a note is about. At most 128 bytes; of notes only."""
+    """name says in a word what a note, result or lesson is about. At most 128 bytes; of these only."""
     error: _builtins.str
     """error says what went wrong. At most 1024 bytes."""
     snapshot: _builtins.str
     """snapshot is the token that the agent's last read was answered with, so that one can tell what it knew. At most 128 bytes."""
+    subtask: _builtins.str
+    """subtask is the subtask that a result or lesson is of, which must be open (`NOT_OPEN`). Required for these, and for nothing else.
+    Whoever may write the task's region records them; at most 16 of each (`TASK_FULL`).
+    """
     @_builtins.property
     def data(self) -> _entry_pb2.Value:
         """data is what is to be known of it. Not given: an empty text."""
@@ -533,10 +593,11 @@ class AppendEvent(_message.Message):
         error: _builtins.str = ...,
         snapshot: _builtins.str = ...,
         provenance: _entry_pb2.Provenance | None = ...,
+        subtask: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "provenance", b"provenance", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error", b"error", "id", b"id", "if_in_doubt", b"if_in_doubt", "name", b"name", "provenance", b"provenance", "snapshot", b"snapshot", "step", b"step", "task", b"task", "type", b"type", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error", b"error", "id", b"id", "if_in_doubt", b"if_in_doubt", "name", b"name", "provenance", b"provenance", "snapshot", b"snapshot", "step", b"step", "subtask", b"subtask", "task", b"task", "type", b"type", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -544,7 +605,7 @@ Global___AppendEvent: _TypeAlias = AppendEvent  # noqa: Y015
 
 @_typing.final
 class SaveCheckpoint(_message.Message):
-    """SaveCheckpoint records a state from which a step can be gone on with: what is done, what is left, variables, and whatever else the
+    """SaveCheckpoint records a state from which a step, or the work on a subtask as a whole, can be gone on with: what is done, what is left, variables, and whatever else the
     next worker needs. Recorded actions need not be in it: they are not done again anyway.
     """
 
@@ -555,13 +616,19 @@ class SaveCheckpoint(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     CONFIG_FINGERPRINT_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """task is the task's id. Required."""
     step: _builtins.str
-    """step is the step. Required; its fence must be one of the commit's."""
+    """step is the step; its fence must be one of the commit's. Required, unless it is of a subtask."""
     config_fingerprint: _builtins.str
     """config_fingerprint tells the configuration that it was made with: of model, prompt, tools. At most 128 of letters, digits and
     `_.:@/=+,~-`.
+    """
+    subtask: _builtins.str
+    """subtask is the subtask that it is of, instead of a step. It must be open (`NOT_OPEN`). Whoever may write the task's region saves
+    it; but while somebody works on the step for which the subtask was opened, that step's fence must be one of the commit's, else
+    `STEP_NOT_HELD`.
     """
     @_builtins.property
     def state(self) -> _entry_pb2.Value:
@@ -579,14 +646,115 @@ class SaveCheckpoint(_message.Message):
         state: _entry_pb2.Value | None = ...,
         config_fingerprint: _builtins.str = ...,
         provenance: _entry_pb2.Provenance | None = ...,
+        subtask: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["provenance", b"provenance", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_fingerprint", b"config_fingerprint", "provenance", b"provenance", "state", b"state", "step", b"step", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_fingerprint", b"config_fingerprint", "provenance", b"provenance", "state", b"state", "step", b"step", "subtask", b"subtask", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SaveCheckpoint: _TypeAlias = SaveCheckpoint  # noqa: Y015
+
+@_typing.final
+class OpenSubtask(_message.Message):
+    """OpenSubtask begins a subtask: a part of a task that is a path of its region. Steps and subtasks whose paths lie below it are its
+    own, those that were there before too; its parent is the nearest subtask above it, or the task.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    GOAL_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    """task is the task's id. Required."""
+    subtask: _builtins.str
+    """subtask is its path, up to 128 bytes, such as `sub_02`. Required. It is no step and lies below none, and below no subtask that is
+    completed. A task has at most 64, those that are completed among them (`TASK_FULL`).
+    """
+    step: _builtins.str
+    """step is the step for which it is opened; its fence must be one of the commit's. While somebody works on that step, the subtask's
+    checkpoints and completion are theirs to record. Not given: they are recorded by whoever may write the task's region.
+    """
+    @_builtins.property
+    def goal(self) -> _entry_pb2.Value:
+        """goal says what it is for. Required."""
+
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where the goal comes from."""
+
+    def __init__(
+        self,
+        *,
+        task: _builtins.str = ...,
+        subtask: _builtins.str = ...,
+        step: _builtins.str = ...,
+        goal: _entry_pb2.Value | None = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goal", b"goal", "provenance", b"provenance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["goal", b"goal", "provenance", b"provenance", "step", b"step", "subtask", b"subtask", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSubtask: _TypeAlias = OpenSubtask  # noqa: Y015
+
+@_typing.final
+class CompleteSubtask(_message.Message):
+    """CompleteSubtask ends a subtask, with what its parent is told. Its results and lessons are recorded in the same commit, or were
+    before. Refused with `SUBTASK_NOT_READY` while a step of it is neither done nor dead, or a subtask of it is open; and, while
+    somebody works on the step for which it was opened, with `STEP_NOT_HELD` unless that step's fence is one of the commit's.
+
+    Its working notes, which are the entries at and below `SUBTASK/notes` of the task's region, are given an expiry: in the same act it is
+    recorded that they are to be, and the server that does the upkeep does it, about a second later, however many they are and whoever
+    is killed meanwhile. A note that ends earlier anyway is left as it is, and one that is written when that was done is an entry like
+    any other.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    NOTES_TTL_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    """task is the task's id. Required."""
+    subtask: _builtins.str
+    """subtask is its path. Required. One that is not open is refused with `NOT_OPEN`."""
+    @_builtins.property
+    def summary(self) -> _entry_pb2.Value:
+        """summary says what came of it. Required."""
+
+    @_builtins.property
+    def notes_ttl(self) -> _duration_pb2.Duration:
+        """notes_ttl is for how long its working notes are kept, 1 second to 3,650 days. Not given: 7 days."""
+
+    @_builtins.property
+    def provenance(self) -> _entry_pb2.Provenance:
+        """provenance is where the summary comes from."""
+
+    def __init__(
+        self,
+        *,
+        task: _builtins.str = ...,
+        subtask: _builtins.str = ...,
+        summary: _entry_pb2.Value | None = ...,
+        notes_ttl: _duration_pb2.Duration | None = ...,
+        provenance: _entry_pb2.Provenance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["notes_ttl", b"notes_ttl", "provenance", b"provenance", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notes_ttl", b"notes_ttl", "provenance", b"provenance", "subtask", b"subtask", "summary", b"summary", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteSubtask: _TypeAlias = CompleteSubtask  # noqa: Y015
 
 @_typing.final
 class CompleteStep(_message.Message):
@@ -633,6 +801,45 @@ class CompleteStep(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompleteStep: _TypeAlias = CompleteStep  # noqa: Y015
+
+@_typing.final
+class ReviveStep(_message.Message):
+    """ReviveStep gives a dead step further attempts: it is given to workers again, from its last checkpoint, with its recorded actions as
+    they are. Whoever may write the task's region does it. A step that is not dead is refused with `STEP_NOT_DEAD`, and one in a subtask
+    that is completed with `NOT_OPEN`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    """task is the task's id. Required."""
+    step: _builtins.str
+    """step is the step. Required."""
+    attempts: _builtins.int
+    """attempts is how many further ones it is given, 1 to 100. 0 means 3. `attempts_max` of its terms is then these and those that were
+    used, and may be more than 100.
+    """
+    reason: _builtins.str
+    """reason says why. 1 to 1024 bytes. Required."""
+    def __init__(
+        self,
+        *,
+        task: _builtins.str = ...,
+        step: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "reason", b"reason", "step", b"step", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviveStep: _TypeAlias = ReviveStep  # noqa: Y015
 
 @_typing.final
 class CancelTask(_message.Message):
@@ -835,6 +1042,120 @@ class Interrupt(_message.Message):
 Global___Interrupt: _TypeAlias = Interrupt  # noqa: Y015
 
 @_typing.final
+class StepCounts(_message.Message):
+    """StepCounts says how many steps stand how. One whose worker was lost counts as running until somebody asks for a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    DEAD_FIELD_NUMBER: _builtins.int
+    pending: _builtins.int
+    """pending are those that nobody works on."""
+    running: _builtins.int
+    """running are those that were claimed."""
+    done: _builtins.int
+    """done are those that are done."""
+    dead: _builtins.int
+    """dead are those that have failed for good."""
+    def __init__(
+        self,
+        *,
+        pending: _builtins.int = ...,
+        running: _builtins.int = ...,
+        done: _builtins.int = ...,
+        dead: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead", b"dead", "done", b"done", "pending", b"pending", "running", b"running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepCounts: _TypeAlias = StepCounts  # noqa: Y015
+
+@_typing.final
+class Subtask(_message.Message):
+    """Subtask is how a subtask stands. What agents said of it stands in the task's events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    OPENED_EVENT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_EVENT_FIELD_NUMBER: _builtins.int
+    CONFIG_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    COMPLETED_EVENT_FIELD_NUMBER: _builtins.int
+    RESULT_EVENTS_FIELD_NUMBER: _builtins.int
+    LESSON_EVENTS_FIELD_NUMBER: _builtins.int
+    NOTES_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    OWN_STEPS_FIELD_NUMBER: _builtins.int
+    ALL_STEPS_FIELD_NUMBER: _builtins.int
+    subtask: _builtins.str
+    """subtask is its path."""
+    parent: _builtins.str
+    """parent is the subtask that it is a part of, or empty: then it is one of the task itself."""
+    status: Global___SubtaskStatus.ValueType
+    """status says how it stands."""
+    step: _builtins.str
+    """step is the step for which it was opened, or empty."""
+    opened_event: _builtins.int
+    """opened_event is the number of the event with its goal."""
+    checkpoint_event: _builtins.int
+    """checkpoint_event is the number of the event with its last checkpoint, or 0."""
+    config_fingerprint: _builtins.str
+    """config_fingerprint is that of its last checkpoint."""
+    completed_event: _builtins.int
+    """completed_event is the number of the event with its summary, or 0."""
+    @_builtins.property
+    def result_events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """result_events are the numbers of the events with its results, at most 16."""
+
+    @_builtins.property
+    def lesson_events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """lesson_events are the numbers of the events with its lessons, at most 16."""
+
+    @_builtins.property
+    def notes_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """notes_expire_time is when its working notes end, once it is completed."""
+
+    @_builtins.property
+    def own_steps(self) -> Global___StepCounts:
+        """own_steps counts its steps without those of subtasks of it."""
+
+    @_builtins.property
+    def all_steps(self) -> Global___StepCounts:
+        """all_steps counts all steps below it."""
+
+    def __init__(
+        self,
+        *,
+        subtask: _builtins.str = ...,
+        parent: _builtins.str = ...,
+        status: Global___SubtaskStatus.ValueType = ...,
+        step: _builtins.str = ...,
+        opened_event: _builtins.int = ...,
+        checkpoint_event: _builtins.int = ...,
+        config_fingerprint: _builtins.str = ...,
+        completed_event: _builtins.int = ...,
+        result_events: _abc.Iterable[_builtins.int] | None = ...,
+        lesson_events: _abc.Iterable[_builtins.int] | None = ...,
+        notes_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        own_steps: Global___StepCounts | None = ...,
+        all_steps: Global___StepCounts | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_steps", b"all_steps", "notes_expire_time", b"notes_expire_time", "own_steps", b"own_steps"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_steps", b"all_steps", "checkpoint_event", b"checkpoint_event", "completed_event", b"completed_event", "config_fingerprint", b"config_fingerprint", "lesson_events", b"lesson_events", "notes_expire_time", b"notes_expire_time", "opened_event", b"opened_event", "own_steps", b"own_steps", "parent", b"parent", "result_events", b"result_events", "status", b"status", "step", b"step", "subtask", b"subtask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Subtask: _TypeAlias = Subtask  # noqa: Y015
+
+@_typing.final
 class Task(_message.Message):
     """Task is how a task stands. What agents said in it stands in its events."""
 
@@ -847,6 +1168,9 @@ class Task(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     INTERRUPTS_FIELD_NUMBER: _builtins.int
     LAST_EVENT_FIELD_NUMBER: _builtins.int
+    SUBTASKS_FIELD_NUMBER: _builtins.int
+    OWN_STEPS_FIELD_NUMBER: _builtins.int
+    ALL_STEPS_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """task is its id."""
     status: Global___TaskStatus.ValueType
@@ -867,6 +1191,18 @@ class Task(_message.Message):
     def interrupts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interrupt]:
         """interrupts are those that are open, at most 64, and the last 64 that were answered."""
 
+    @_builtins.property
+    def subtasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subtask]:
+        """subtasks are its subtasks, those of subtasks too, in the order in which they were opened, at most 64."""
+
+    @_builtins.property
+    def own_steps(self) -> Global___StepCounts:
+        """own_steps counts its steps without those of subtasks."""
+
+    @_builtins.property
+    def all_steps(self) -> Global___StepCounts:
+        """all_steps counts all its steps."""
+
     def __init__(
         self,
         *,
@@ -877,10 +1213,13 @@ class Task(_message.Message):
         constraints: _abc.Iterable[Global___Constraint] | None = ...,
         interrupts: _abc.Iterable[Global___Interrupt] | None = ...,
         last_event: _builtins.int = ...,
+        subtasks: _abc.Iterable[Global___Subtask] | None = ...,
+        own_steps: Global___StepCounts | None = ...,
+        all_steps: Global___StepCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_steps", b"all_steps", "own_steps", b"own_steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_policy", b"config_policy", "constraints", b"constraints", "interrupts", b"interrupts", "last_event", b"last_event", "status", b"status", "steps", b"steps", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_steps", b"all_steps", "config_policy", b"config_policy", "constraints", b"constraints", "interrupts", b"interrupts", "last_event", b"last_event", "own_steps", b"own_steps", "status", b"status", "steps", b"steps", "subtasks", b"subtasks", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -912,7 +1251,7 @@ class TaskEvent(_message.Message):
     step: _builtins.str
     """step is the step in which it happened, or empty."""
     id: _builtins.str
-    """id names the action, constraint or interrupt."""
+    """id names the action, constraint, interrupt or subtask."""
     attempt: _builtins.int
     """attempt is the step's attempt in which it happened, or 0."""
     if_in_doubt: Global___InDoubtPolicy.ValueType

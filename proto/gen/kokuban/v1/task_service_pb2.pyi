@@ -397,6 +397,8 @@ class ResumeState(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     INTERRUPTS_FIELD_NUMBER: _builtins.int
     CONFIG_CHANGED_FIELD_NUMBER: _builtins.int
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    SUBTASK_CHECKPOINT_FIELD_NUMBER: _builtins.int
     after_event: _builtins.int
     """after_event is the number after which events are to be taken into account: the checkpoint's, else that of the event that added
     the step.
@@ -425,6 +427,14 @@ class ResumeState(_message.Message):
     def interrupts(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Interrupt]:
         """interrupts are the task's and this step's."""
 
+    @_builtins.property
+    def subtask(self) -> _task_pb2.TaskEvent:
+        """subtask is the event with the goal of the nearest subtask that the step lies in. Absent if there is none, or if it was removed."""
+
+    @_builtins.property
+    def subtask_checkpoint(self) -> _task_pb2.TaskEvent:
+        """subtask_checkpoint is that subtask's last checkpoint. Absent if there is none, or if it was removed."""
+
     def __init__(
         self,
         *,
@@ -436,14 +446,102 @@ class ResumeState(_message.Message):
         constraints: _abc.Iterable[_task_pb2.Constraint] | None = ...,
         interrupts: _abc.Iterable[_task_pb2.Interrupt] | None = ...,
         config_changed: _builtins.bool = ...,
+        subtask: _task_pb2.TaskEvent | None = ...,
+        subtask_checkpoint: _task_pb2.TaskEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "input", b"input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "input", b"input", "subtask", b"subtask", "subtask_checkpoint", b"subtask_checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event", b"after_event", "checkpoint", b"checkpoint", "config_changed", b"config_changed", "constraints", b"constraints", "events", b"events", "input", b"input", "interrupts", b"interrupts", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event", b"after_event", "checkpoint", b"checkpoint", "config_changed", b"config_changed", "constraints", b"constraints", "events", b"events", "input", b"input", "interrupts", b"interrupts", "more", b"more", "subtask", b"subtask", "subtask_checkpoint", b"subtask_checkpoint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResumeState: _TypeAlias = ResumeState  # noqa: Y015
+
+@_typing.final
+class WaitForTaskRequest(_message.Message):
+    """WaitForTaskRequest asks to wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    session_id: _builtins.str
+    """session_id is the caller's session, which waits. Required."""
+    request_id: _builtins.str
+    """request_id names the wait in the log of conflicts, and is as `CommitRequest.request_id` spelled. Required."""
+    task: _builtins.str
+    """task is the task's id. Required."""
+    part: _builtins.str
+    """part is a step's id or a subtask's path. Not given: the task itself is waited for."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """wait is how long to wait, 1 second to 1 hour. Required."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        task: _builtins.str = ...,
+        part: _builtins.str = ...,
+        wait: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "part", b"part", "request_id", b"request_id", "session_id", b"session_id", "task", b"task", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitForTaskRequest: _TypeAlias = WaitForTaskRequest  # noqa: Y015
+
+@_typing.final
+class WaitForTaskResponse(_message.Message):
+    """WaitForTaskResponse says how it stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OVER_FIELD_NUMBER: _builtins.int
+    TASK_STATUS_FIELD_NUMBER: _builtins.int
+    STEP_STATUS_FIELD_NUMBER: _builtins.int
+    SUBTASK_STATUS_FIELD_NUMBER: _builtins.int
+    ENDED_EVENT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    over: _builtins.bool
+    """over says that nothing more will happen in it, unless somebody revives a dead step. It is the last message then."""
+    task_status: _task_pb2.TaskStatus.ValueType
+    """task_status says how the task stands."""
+    step_status: _task_pb2.StepStatus.ValueType
+    """step_status says how the step stands, where one is waited for."""
+    subtask_status: _task_pb2.SubtaskStatus.ValueType
+    """subtask_status says how the subtask stands, where one is waited for."""
+    ended_event: _builtins.int
+    """ended_event is the number of the event that ended the step or subtask, or 0."""
+    token: _builtins.str
+    """token names the state in which it stands so."""
+    def __init__(
+        self,
+        *,
+        over: _builtins.bool = ...,
+        task_status: _task_pb2.TaskStatus.ValueType = ...,
+        step_status: _task_pb2.StepStatus.ValueType = ...,
+        subtask_status: _task_pb2.SubtaskStatus.ValueType = ...,
+        ended_event: _builtins.int = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_event", b"ended_event", "over", b"over", "step_status", b"step_status", "subtask_status", b"subtask_status", "task_status", b"task_status", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitForTaskResponse: _TypeAlias = WaitForTaskResponse  # noqa: Y015
 
 @_typing.final
 class InterruptAnswer(_message.Message):

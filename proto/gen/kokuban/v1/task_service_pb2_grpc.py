@@ -66,6 +66,11 @@ class TaskServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepResponse.FromString,
                 _registered_method=True)
+        self.WaitForTask = channel.unary_stream(
+                '/kokuban.v1.TaskService/WaitForTask',
+                request_serializer=kokuban_dot_v1_dot_task__service__pb2.WaitForTaskRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_task__service__pb2.WaitForTaskResponse.FromString,
+                _registered_method=True)
         self.ResumeTask = channel.unary_unary(
                 '/kokuban.v1.TaskService/ResumeTask',
                 request_serializer=kokuban_dot_v1_dot_task__service__pb2.ResumeTaskRequest.SerializeToString,
@@ -138,6 +143,20 @@ class TaskServiceServicer(object):
         dead.
 
         It never waits: `NO_STEP_READY`. The same request id gives the same claim for as long as its lock lives, afterwards `LOCK_LOST`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WaitForTask(self, request, context):
+        """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
+        lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
+        youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
+        to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
+        session itself works on does not count, nor does a step that nobody has claimed.
+
+        A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
+        with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,6 +246,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.ClaimNextStep,
                     request_deserializer=kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepResponse.SerializeToString,
+            ),
+            'WaitForTask': grpc.unary_stream_rpc_method_handler(
+                    servicer.WaitForTask,
+                    request_deserializer=kokuban_dot_v1_dot_task__service__pb2.WaitForTaskRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_task__service__pb2.WaitForTaskResponse.SerializeToString,
             ),
             'ResumeTask': grpc.unary_unary_rpc_method_handler(
                     servicer.ResumeTask,
@@ -396,6 +420,33 @@ class TaskService(object):
             '/kokuban.v1.TaskService/ClaimNextStep',
             kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepRequest.SerializeToString,
             kokuban_dot_v1_dot_task__service__pb2.ClaimNextStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WaitForTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kokuban.v1.TaskService/WaitForTask',
+            kokuban_dot_v1_dot_task__service__pb2.WaitForTaskRequest.SerializeToString,
+            kokuban_dot_v1_dot_task__service__pb2.WaitForTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

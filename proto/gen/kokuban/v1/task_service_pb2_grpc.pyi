@@ -56,6 +56,16 @@ class TaskServiceStub:
 
     It never waits: `NO_STEP_READY`. The same request id gives the same claim for as long as its lock lives, afterwards `LOCK_LOST`.
     """
+    WaitForTask: _grpc.UnaryStreamMultiCallable[_task_service_pb2.WaitForTaskRequest, _task_service_pb2.WaitForTaskResponse]
+    """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
+    lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
+    youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
+    to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
+    session itself works on does not count, nor does a step that nobody has claimed.
+
+    A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
+    with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
+    """
     ResumeTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]
     """ResumeTask answers open interrupts by their ids, all or none, and says how the task stands then."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.CancelTaskRequest, _task_service_pb2.CancelTaskResponse]
@@ -119,6 +129,16 @@ class TaskServiceAsyncStub(TaskServiceStub):
     dead.
 
     It never waits: `NO_STEP_READY`. The same request id gives the same claim for as long as its lock lives, afterwards `LOCK_LOST`.
+    """
+    WaitForTask: _aio.UnaryStreamMultiCallable[_task_service_pb2.WaitForTaskRequest, _task_service_pb2.WaitForTaskResponse]  # type: ignore[assignment]
+    """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
+    lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
+    youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
+    to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
+    session itself works on does not count, nor does a step that nobody has claimed.
+
+    A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
+    with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
     """
     ResumeTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResumeTaskRequest, _task_service_pb2.ResumeTaskResponse]  # type: ignore[assignment]
     """ResumeTask answers open interrupts by their ids, all or none, and says how the task stands then."""
@@ -210,6 +230,22 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         dead.
 
         It never waits: `NO_STEP_READY`. The same request id gives the same claim for as long as its lock lives, afterwards `LOCK_LOST`.
+        """
+
+    @_abc_1.abstractmethod
+    def WaitForTask(
+        self,
+        request: _task_service_pb2.WaitForTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_task_service_pb2.WaitForTaskResponse], _abc.AsyncIterator[_task_service_pb2.WaitForTaskResponse]]:
+        """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
+        lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
+        youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
+        to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
+        session itself works on does not count, nor does a step that nobody has claimed.
+
+        A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
+        with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
         """
 
     @_abc_1.abstractmethod

@@ -737,6 +737,7 @@ class TaskEventRecord(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    NOTES_EXPIRE_MS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """number is the event's number."""
     type: _builtins.int
@@ -744,7 +745,7 @@ class TaskEventRecord(_message.Message):
     step: _builtins.str
     """step is the step in which it happened."""
     subject: _builtins.str
-    """subject names the action, constraint or interrupt."""
+    """subject names the action, constraint, interrupt or subtask."""
     attempt: _builtins.int
     """attempt is the step's attempt."""
     lock_id: _builtins.str
@@ -767,6 +768,8 @@ class TaskEventRecord(_message.Message):
     """output_tokens is what it gave."""
     snapshot: _builtins.str
     """snapshot is the token of the agent's last read."""
+    notes_expire_ms: _builtins.int
+    """notes_expire_ms is when the working notes of a subtask end that is completed."""
     @_builtins.property
     def terms(self) -> Global___StepTermsRecord:
         """terms is on which terms a step was added."""
@@ -790,10 +793,11 @@ class TaskEventRecord(_message.Message):
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
         snapshot: _builtins.str = ...,
+        notes_expire_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "config_policy", b"config_policy", "dead_reason", b"dead_reason", "fingerprint", b"fingerprint", "has_usage", b"has_usage", "in_doubt", b"in_doubt", "input_tokens", b"input_tokens", "lock_id", b"lock_id", "not_before_ms", b"not_before_ms", "number", b"number", "output_tokens", b"output_tokens", "snapshot", b"snapshot", "step", b"step", "subject", b"subject", "terms", b"terms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "config_policy", b"config_policy", "dead_reason", b"dead_reason", "fingerprint", b"fingerprint", "has_usage", b"has_usage", "in_doubt", b"in_doubt", "input_tokens", b"input_tokens", "lock_id", b"lock_id", "not_before_ms", b"not_before_ms", "notes_expire_ms", b"notes_expire_ms", "number", b"number", "output_tokens", b"output_tokens", "snapshot", b"snapshot", "step", b"step", "subject", b"subject", "terms", b"terms", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -981,6 +985,64 @@ class TaskInterruptRecord(_message.Message):
 Global___TaskInterruptRecord: _TypeAlias = TaskInterruptRecord  # noqa: Y015
 
 @_typing.final
+class TaskSubtaskRecord(_message.Message):
+    """TaskSubtaskRecord is how a subtask stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBTASK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    OPENED_EVENT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_EVENT_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    COMPLETED_EVENT_FIELD_NUMBER: _builtins.int
+    RESULT_EVENTS_FIELD_NUMBER: _builtins.int
+    LESSON_EVENTS_FIELD_NUMBER: _builtins.int
+    NOTES_EXPIRE_MS_FIELD_NUMBER: _builtins.int
+    subtask: _builtins.str
+    """subtask is its path."""
+    step: _builtins.str
+    """step is the step for which it was opened."""
+    opened_event: _builtins.int
+    """opened_event is the number of the event that opened it."""
+    checkpoint_event: _builtins.int
+    """checkpoint_event is the number of the event with its last checkpoint."""
+    fingerprint: _builtins.str
+    """fingerprint is that of its last checkpoint."""
+    completed_event: _builtins.int
+    """completed_event is the number of the event that completed it."""
+    notes_expire_ms: _builtins.int
+    """notes_expire_ms is when its working notes end."""
+    @_builtins.property
+    def result_events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """result_events are the numbers of the events with its results."""
+
+    @_builtins.property
+    def lesson_events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """lesson_events are the numbers of the events with its lessons."""
+
+    def __init__(
+        self,
+        *,
+        subtask: _builtins.str = ...,
+        step: _builtins.str = ...,
+        opened_event: _builtins.int = ...,
+        checkpoint_event: _builtins.int = ...,
+        fingerprint: _builtins.str = ...,
+        completed_event: _builtins.int = ...,
+        result_events: _abc.Iterable[_builtins.int] | None = ...,
+        lesson_events: _abc.Iterable[_builtins.int] | None = ...,
+        notes_expire_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_event", b"checkpoint_event", "completed_event", b"completed_event", "fingerprint", b"fingerprint", "lesson_events", b"lesson_events", "notes_expire_ms", b"notes_expire_ms", "opened_event", b"opened_event", "result_events", b"result_events", "step", b"step", "subtask", b"subtask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskSubtaskRecord: _TypeAlias = TaskSubtaskRecord  # noqa: Y015
+
+@_typing.final
 class TaskRecord(_message.Message):
     """TaskRecord is how a task stands: what its events come to, up to the last one that changed it."""
 
@@ -1011,6 +1073,7 @@ class TaskRecord(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     INTERRUPTS_FIELD_NUMBER: _builtins.int
+    SUBTASKS_FIELD_NUMBER: _builtins.int
     status: _builtins.int
     """status is how it stands."""
     config_policy: _builtins.int
@@ -1027,6 +1090,10 @@ class TaskRecord(_message.Message):
     def interrupts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInterruptRecord]:
         """interrupts are its questions in the order in which they were opened."""
 
+    @_builtins.property
+    def subtasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskSubtaskRecord]:
+        """subtasks are its subtasks in the order in which they were opened."""
+
     def __init__(
         self,
         *,
@@ -1035,14 +1102,37 @@ class TaskRecord(_message.Message):
         steps: _abc.Iterable[Global___TaskStepRecord] | None = ...,
         constraints: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         interrupts: _abc.Iterable[Global___TaskInterruptRecord] | None = ...,
+        subtasks: _abc.Iterable[Global___TaskSubtaskRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_policy", b"config_policy", "constraints", b"constraints", "interrupts", b"interrupts", "status", b"status", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_policy", b"config_policy", "constraints", b"constraints", "interrupts", b"interrupts", "status", b"status", "steps", b"steps", "subtasks", b"subtasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskRecord: _TypeAlias = TaskRecord  # noqa: Y015
+
+@_typing.final
+class TaskNotesRecord(_message.Message):
+    """TaskNotesRecord says that the working notes of a subtask have to be given an expiry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRE_TIME_MS_FIELD_NUMBER: _builtins.int
+    expire_time_ms: _builtins.int
+    """expire_time_ms is when they are to end."""
+    def __init__(
+        self,
+        *,
+        expire_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time_ms", b"expire_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskNotesRecord: _TypeAlias = TaskNotesRecord  # noqa: Y015
 
 @_typing.final
 class TaskActionRecord(_message.Message):
