@@ -10,6 +10,7 @@ import pytest
 from kokuban.v1 import task_pb2
 from kokuban_server.app.deadlocks import WaitGraph, find_circle
 from kokuban_server.core import keys
+from tests.wire.archive_calls import archived
 from tests.wire.calls import (
     Kept,
     Member,
@@ -67,6 +68,17 @@ async def test_a_wait_for_a_step_says_how_it_stands_until_it_is_done(on_any_stor
     await nobody_waits(on_any_store)
     again = await one.wait_for("t1", "a").next()
     assert (again.over, again.ended_event) == (True, number)
+
+
+async def test_a_wait_for_a_task_that_is_archived_is_told_so(on_any_store: Running) -> None:
+    one, two = await workers(on_any_store)
+    await one.create("t1", "a")
+    waiting = await one.waits_for("t1", "a")
+    await archived(two, "t1")
+    for wait in (waiting, one.wait_for("t1", "a")):
+        with refused("TASK_ARCHIVED"):
+            await wait.next()
+    await nobody_waits(on_any_store)
 
 
 async def test_a_wait_for_a_subtask_and_for_a_task_ends_with_it(on_any_store: Running) -> None:

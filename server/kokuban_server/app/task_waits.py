@@ -12,6 +12,7 @@ import math
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
+from kokuban_server.app.archived import refuse_archived
 from kokuban_server.app.background import Background
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.deadlocks import deadlock_of, find_circle, oldest_held_up
@@ -61,11 +62,21 @@ class _Waiting(NamedTuple):
     principal: Principal
     request: LockRequest
     """As if it were for a lock: its one target is what is waited for."""
-    task: bytes
-    """The key of how the task stands."""
+    region: bytes
+    """What the task's keys have in common, behind their first segment."""
     name: str
     prefix: bytes
     """Of the board."""
+
+    @property
+    def task(self) -> bytes:
+        """The key of how the task stands."""
+        return keys.TASK + self.region
+
+    @property
+    def archive(self) -> bytes:
+        """The key of what would stand for the task, were it archived."""
+        return keys.TASK_ARCHIVE + self.region
 
     @property
     def key(self) -> bytes:
@@ -98,16 +109,21 @@ class TaskWaits:
         """Give how what is waited for stands, and at which revision: when it is known that somebody waits, and at each change.
 
         Ends when it is over. Closing the generator ends the wait. Raises `Deadlock`, `LockWaitExpired`, `SessionLost`,
-        `NotHolder`, `TooManyLocks`, and `NotFound` for what is not there or may not be read, at any time.
+        `NotHolder`, `TooManyLocks`, and `TaskArchived`, or `NotFound` for what is not there or may not be read, at any time.
         """
         deadline = of_one_act(deadline)
         await self._access.enter(principal, request.board, deadline)
-        opened = self._open(principal, request)
         await self._store.mirror.stand(left_s(deadline))
+        try:
+            opened = self._open(principal, request)
+        except NotFound:  # takes as long as one that is not there
+            await self._store.port.read([keys.NOWHERE] * 2, STRONG, left_s(deadline))
+            raise
         prefix = keys.board_prefix(principal.tenant, request.board)
-        waiting = _Waiting(principal, request, keys.TASK + opened.prefix, secrets.token_hex(16), prefix)
-        cut = await self._store.port.read([waiting.task], STRONG, left_s(deadline))
-        record = cut.records[0]
+        waiting = _Waiting(principal, request, opened.prefix, secrets.token_hex(16), prefix)
+        cut = await self._store.port.read([waiting.task, waiting.archive], STRONG, left_s(deadline))
+        record, archive = cut.records
+        refuse_archived([archive], writes=False)
         standing = _standing(waiting, None if record is None else record.value)
         if standing.is_over:
             yield standing, cut.revision
@@ -146,6 +162,9 @@ class TaskWaits:
                 self._open(principal, request)
                 if batch is not None and batch.events:
                     last = batch.events[-1]
+                    if last.value is None:
+                        named = [waiting.archive]
+                        refuse_archived((await self._store.port.read(named, STRONG, _CALL_S)).records, writes=False)
                     yield _standing(waiting, last.value), last.revision
                 now = loop.time()
                 if now - begun >= wait_s:
