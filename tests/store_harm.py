@@ -16,9 +16,10 @@ from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.locks import LockRecord, LockTarget, Mode, SessionRecord
 from kokuban_server.core.names import EntryKey, parse_region
 from kokuban_server.core.provenance import Selector
-from kokuban_server.core.quarantine import Quarantined
+from kokuban_server.core.quarantine import Quarantined, QuarantineState
 from kokuban_server.core.read_scopes import ReadScope
 from kokuban_server.core.removals import Removal, RemovalState
+from kokuban_server.core.rescreening import Progress
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding
 from kokuban_server.core.trust import OWN_WORD, UNDECLARED
@@ -30,6 +31,7 @@ from kokuban_server.records.codec import (
     encode_mark,
     encode_operation,
     encode_owner,
+    encode_progress,
 )
 from kokuban_server.records.conflict_codec import encode_conflict
 from kokuban_server.records.lock_codec import encode_generation, encode_lock, encode_server, encode_session
@@ -193,6 +195,12 @@ def _boards_and_work(now_ms: int, revision: int) -> list[Plant]:
             (Planted("compaction mark", FindingKind.IMPOSSIBLE),),
         ),
         Plant(
+            "judged in a state to come",
+            (Put(keys.RESCREENING, encode_progress(Progress("1", "", judged_revision=revision + 1_000_000))),),
+            (Planted("rescreening", FindingKind.IMPOSSIBLE),),
+            is_undone_by_servers=True,
+        ),
+        Plant(
             "owner for ever",
             (Put(keys.owner("painting"), encode_owner("dead")),),
             (Planted("owner", FindingKind.UNLEASED),),
@@ -326,6 +334,7 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
     )
     name = f"{now_ms:015d}-planted"
     nothing = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-nothing")
+    unmarked = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-unmarked")
 
     def conflict() -> Conflict:
         party = Party("planter", request_id="1")
@@ -380,6 +389,20 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
             "unreminded quarantine",
             (Put(keys.on_board(keys.QUARANTINE, main, name), encode_quarantined(item)),),
             (Planted("quarantine", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "unmarked commit that waits for what screens",
+            (
+                Put(unmarked, encode_quarantined(replace(item, state=QuarantineState.PENDING, findings=()))),
+                Put(keys.quarantine_due(now_ms + limits.QUARANTINE_MS, unmarked), b""),
+            ),
+            (Planted("quarantine", FindingKind.INCOMPLETE),),
+        ),
+        Plant(
+            "nothing that waits for what screens",
+            (Put(keys.on_board(keys.PENDING, main, f"{now_ms:015d}-nothing"), b""),),
+            (Planted("pending commit", FindingKind.ORPHANED),),
+            is_undone_by_servers=True,
         ),
         Plant(
             "reminder of no quarantine",

@@ -568,6 +568,17 @@ class ContentQuarantined(Refused):
         return self.facts.get("quarantine_id", "")
 
 
+class ContentPending(Refused):
+    """Nothing is screened now: the commit is kept, and made once it was. Its repeat says what became of it."""
+
+    REASON = "CONTENT_PENDING"
+
+    @property
+    def quarantine_id(self) -> str:
+        """Under which a reviewer finds it."""
+        return self.facts.get("quarantine_id", "")
+
+
 class ContentRefused(Refused):
     """Screening found what a reviewer should see first, and it is not kept.
 

@@ -483,6 +483,22 @@ class RegionRule:
     screening: ScreeningProfile | str | None = None
     secrets: RedactionHandling | str | None = None
     personal_data: RedactionHandling | str | None = None
+    stale_screening: StaleScreening | str | None = None
+    without_verdict: WithoutVerdict | str | None = None
+
+
+class WithoutVerdict(enum.StrEnum):
+    """What becomes of a commit whose texts would have to be screened while nothing is."""
+
+    REFUSE = "refuse"
+    HOLD = "hold"
+
+
+class StaleScreening(enum.StrEnum):
+    """What becomes of what older rules have let in, until the rules of now have judged it."""
+
+    RETURN = "return"
+    WITHHOLD = "withhold"
 
 
 class ScreeningProfile(enum.StrEnum):
@@ -517,6 +533,8 @@ class Policy:
     """Likewise of personal data: it is kept, and the entry's label says so."""
     unsearched: RedactionHandling | str | None = None
     """What becomes of texts that are encoded deeper than is looked at: they are refused."""
+    tool_stale_screening: Mapping[str, StaleScreening | str] = field(default_factory=dict, hash=False)
+    """What is said of what a tool gave and older rules have let in, by its name; each is one of `tools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,6 +603,22 @@ class Status:
     size_bytes_max: int
     """0 if the store has no limit."""
     leader: str
+    rescreening: Rescreening | None = None
+    """How far the server's screening rules have come; for operators, once they have begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescreening:
+    """How far screening rules have come with judging the entries, of the whole store, that older rules let in."""
+
+    rule_set: str
+    begin_time: datetime
+    waiting: int
+    """How many are left, about."""
+    kept: int
+    lowered: int
+    withheld: int
+    """How many are shown to reviewers only, since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1168,6 +1202,8 @@ class QuarantineState(enum.StrEnum):
     WAITING = "waiting"
     RELEASED = "released"
     REJECTED = "rejected"
+    PENDING = "pending"
+    """It was not screened yet."""
     UNKNOWN = "unknown"
     """There is none that the caller may know of; or a newer server's word."""
 

@@ -171,6 +171,10 @@ class Settings(BaseSettings):
         le=limits.CONFLICTS_ENTRIES_MAX,
         description="conflicts kept of each board; the oldest go first",
     )
+    screening_phrases_file: Path | None = Field(
+        default=None,
+        description="phrases to look for in what comes from outside, besides the rules: a line each, grave or suspicious first",
+    )
     cache_bytes_max: int = Field(
         default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kokuban_server.bootstrap import Server, StartError
 from kokuban_server.core import limits
 from kokuban_server.settings import Settings, SettingsError, load
 
@@ -182,6 +183,17 @@ def test_a_server_that_cannot_use_its_settings_does_not_start_and_says_why_in_on
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "kokuban").exists()
+
+
+@pytest.mark.parametrize(("text", "told"), [(None, "No such file"), ("bad line\n", "line 1"), ("", "no phrase")])
+async def test_a_server_without_the_phrases_that_it_should_look_for_does_not_start(
+    text: str | None, told: str, tmp_path: Path
+) -> None:
+    phrases = tmp_path / "phrases"
+    if text is not None:
+        phrases.write_text(text, encoding="utf-8")
+    with pytest.raises(StartError, match=f"screening_phrases_file: .*{told}"):
+        await Server.open(Settings(store="memory:", screening_phrases_file=phrases))
 
 
 SAFE: list[dict[str, object]] = [

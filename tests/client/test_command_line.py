@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kokuban_client
-from kokuban_client import Json, errors
+from kokuban_client import Json, Rescreening, Revision, Status, errors
 from kokuban_client.cli import _main, _printing, main
 from kokuban_client.cli._connection import EXIT_CODES, exit_code
 
@@ -247,7 +248,16 @@ def test_an_agent_must_be_named(kokuban: Callable[..., Answer], monkeypatch: pyt
 
 def test_the_state_of_the_server_is_told(kokuban: Callable[..., Answer], server: ServerProcess) -> None:
     assert kokuban("status", "--json").one["store_kind"] == "memory"
+    assert kokuban("status", "--json").one["rescreening"] is None
     assert f"at {server.address}" in kokuban("status").out
+
+
+def test_how_far_screening_has_come_is_told() -> None:
+    judged = Rescreening("1+2", datetime(2026, 1, 1, tzinfo=UTC), 7, 1, 2, 3)
+    status = Status("1", "memory", "", "t", Revision(1, "0" * 16), 0, None, 0, 0, "", judged)
+    told = "screening rules 1+2; of what others let in 7 to judge, 1 kept, 2 lowered, 3 withheld"
+    assert _printing.status_lines(status, "here")[-1] == told
+    assert json.loads(_printing.status_json(status, "here"))["rescreening"]["withheld"] == 3
 
 
 def test_help_tells_the_exit_codes_and_loads_neither_grpc_nor_protobuf() -> None:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kokuban_client
-from kokuban_client import BoardState, Decision, LockRequirement, Policy, RedactionHandling, RegionRule, Verb, errors
+from kokuban_client import (
+    BoardState,
+    Decision,
+    LockRequirement,
+    Policy,
+    RedactionHandling,
+    RegionRule,
+    StaleScreening,
+    Verb,
+    WithoutVerdict,
+    errors,
+)
 from kokuban_client._wire import policies
 from kokuban_client.cli import main
 
@@ -31,6 +42,8 @@ RULES = (
         history_revisions_max=5,
         history_age_max_s=90.5,
         default_ttl_s=0.0,
+        stale_screening=StaleScreening.WITHHOLD,
+        without_verdict=WithoutVerdict.HOLD,
     ),
     RegionRule("task:*", default_ttl_s=60.0, secrets=RedactionHandling.REFUSE, personal_data=RedactionHandling.MASK),
 )

@@ -12,7 +12,8 @@ PUBLIC = {
     "AuditFault", "AuditFaultKind", "AuditRecord", "AuditRecords", "AuditVerdict", "Binary", "Board", "BoardInfo",
     "BoardPolicy", "BoardState", "Bookmark", "ChangeType", "Claim", "ClaimedStep", "Client", "CommitResult",
     "Conflict", "ConflictKind", "ConflictOutcome", "ConflictParty", "ConflictRecord", "ConflictSummary",
-    "ConflictWatch", "Conflicts", "ContentQuarantined", "ContentSensitive", "Currency", "DeadReason", "Deadlock",
+    "ConflictWatch", "Conflicts", "ContentPending", "ContentQuarantined", "ContentSensitive", "Currency", "DeadReason",
+    "Deadlock",
     "Decision", "Entry", "EntryChange", "EntryKey", "ErasureStatus", "EventType", "Examination", "ExaminedPage",
     "External", "Fence", "FindingSeverity", "Freshness", "HeldLock", "HistoryLost", "InDoubt", "Interrupt", "Json",
     "KEEP", "KokubanError", "Label", "Listing", "Lock", "LockConflict", "LockListing", "LockLost", "LockMode",
@@ -21,14 +22,15 @@ PUBLIC = {
     "PolicyChanged", "PolicyVersion", "Presence", "ProvenanceDirection", "ProvenanceLink", "ProvenanceState",
     "ProvenanceTrace", "PurgeReceipt", "QuarantineState", "QuarantinedCommit", "Queued", "ReadScopePurged",
     "Redaction", "RedactionFinding", "RedactionHandling", "RedactionKind", "Refused", "RegionRule", "Removal",
-    "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Reset", "ResumeState", "Review", "Revision",
+    "RemovalFate", "RemovalFinding", "RemovalPlan", "RemovalState", "Rescreening", "Reset", "ResumeState", "Review", "Revision",
     "RevisionMismatch", "SNAPSHOT", "Screening", "ScreeningFinding", "ScreeningProfile", "ScreeningVerdict",
     "Session", "SessionInfo", "SessionLost", "SessionState", "Snapshot", "SnapshotComplete", "SnapshotEntry",
-    "Source", "SourceKind", "SourcePurged", "SourceSelector", "Status", "StepCounts", "StepNotDead", "StepStatus",
+    "Source", "SourceKind", "SourcePurged", "SourceSelector", "StaleScreening", "Status", "StepCounts",
+    "StepNotDead", "StepStatus",
     "StoreFinding", "StoreFindingKind", "StoreFindingOutcome", "StoreReceipt", "Subtask", "SubtaskNotReady",
     "SubtaskStatus", "TaintMode", "Task", "TaskArchived", "TaskEvent", "TaskOver", "TaskPart",
     "TaskStatus", "TaskStep", "Text", "TextView", "Transaction", "Trust", "TrustTooLow", "Unavailable", "Verb",
-    "WaitEdge", "Watch", "Withheld", "Written", "WrittenRedaction", "connect", "render_for_prompt",
+    "WaitEdge", "Watch", "Withheld", "WithoutVerdict", "Written", "WrittenRedaction", "connect", "render_for_prompt",
 }  # fmt: skip
 
 

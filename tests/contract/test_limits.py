@@ -163,6 +163,10 @@ TOLD = [
     ("REASON_BYTES_MAX", 1, "PurgeSourceRequest.reason", "Up to {} bytes"),
     ("REASON_BYTES_MAX", 1, "EraseSubjectRequest.reason", "Up to {} bytes"),
     ("SCREENED_TEXT_BYTES_MAX", 1, "RedactTextRequest.text", "At most {:,} bytes"),
+    ("PROMPT_PER_SOURCE_ENTRIES_MAX", 1, "PromptOptions.per_source_max", "1 to {},"),
+    ("PROMPT_PER_SOURCE_ENTRIES_DEFAULT", 1, "PromptOptions.per_source_max", "0 means {}."),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "ListEntriesRequest.prompt", "larger than {} MiB"),
+    ("PAGE_BYTES_MAX", 1024 * 1024, "BatchGetEntriesRequest.prompt", "larger than {} MiB"),
     ("REDACTED_DEPTH_MAX", 1, "TrustService.RedactText", "to a depth of {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "Redaction.spans", "at most {}"),
@@ -237,6 +241,8 @@ INSIDE = {
     "AUDIT_REFUSED_SERVER_INTERVAL_MS",  # told as its inverse: "10 in a second"
     "CONFLICT_BATCH_ENTRIES_MAX",  # more are written after it
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
+    "PHRASES_ENTRIES_MAX",  # of an operator's file: deploy/README.md
+    "PHRASE_CHARACTERS_MAX",
     "SCREENED_DEPTH_MAX",  # what lies beyond these is found to be beyond them
     "SCREENED_VIEWS_ENTRIES_MAX",
     "SCREENED_TIMES_MAX",

@@ -13,6 +13,7 @@ from kokuban_server.app.boards import Boards
 from kokuban_server.app.commits import Commits
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.judged_states import JudgedStates
 from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
@@ -122,16 +123,17 @@ class SimulatedReplica:
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(way, access, heads, scopes)
         # Nobody here writes what comes from outside, so nothing is asked of the process that screens.
-        screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(way)
+        screenings, shelf = Screenings(access, ProcessScreener()), QuarantineShelf(way)
+        screening, judged = WriteScreening(screenings), JudgedStates(screenings, way.epoch)
         tasks = parts.task_writing()
         self.commits = Commits(
             way, access, heads, self.time, request_ids, guards, mirror, lineages, audit, screening, shelf, tasks
         )
-        self.reads = Reads(way, access, self.time, scopes)
+        self.reads = Reads(way, access, self.time, scopes, judged)
         self.task_claims = TaskClaims(
             mirrored, access, self.time, request_ids, tasks, TaskReading(way, access, self.reads)
         )
-        self.watches = Watches(way, access, self.time, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
+        self.watches = Watches(way, access, self.time, judged, 5.0, tuning.watch_events, limits.WATCH_BUFFER_BYTES_MAX)
         boards.followers |= dict.fromkeys((self.watches.stir, self.lock_requests.stir))
         self.upkeep = Upkeep(
             way,

@@ -233,6 +233,8 @@ async def test_texts_are_counted_by_what_was_made_of_them(scraped: Scraped) -> N
     assert await scraped.value(counted, asked="redact", outcome="FOUND") == 1
     assert await scraped.value(counted, asked="redact", outcome="CLEAN") == 1
     assert await scraped.value("kokuban_screenings_waiting") == 0
+    for figure in ("waiting", "kept", "lowered", "withheld"):
+        assert await scraped.value(f"kokuban_rescreening_{figure}") == 0
 
 
 async def test_an_exemplar_names_the_trace_of_what_was_sampled_and_no_other(scraped: Scraped) -> None:

@@ -20,11 +20,13 @@ sys.path.insert(
 )  # tests are not an installed package; its modules are imported by name
 
 from kokuban_server.adapters.memory import MemoryStore
+from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.sqlite import SqliteStore
 from kokuban_server.bootstrap import Server
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.settings import Settings
 from tests.wire.calls import Agent, Member, SettableClock, connected, until
+from tests.wire.screening_calls import Rules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -191,6 +193,14 @@ async def running(start: Started) -> Running:
 @pytest.fixture
 async def on_any_store(start: Started, any_store: BoardStore) -> Running:
     return await start(any_store)
+
+
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
+    """The rules of the servers that are started, judged in the test's own process."""
+    made = Rules()
+    monkeypatch.setattr(ProcessScreener, "screen", lambda _, text, source: made.screen(text, source))
+    return made
 
 
 @pytest.fixture

@@ -223,7 +223,11 @@ FULL: dict[str, Callable[[], Message]] = {
         board="main", key=key("e"), consistency=fresh("at_least"), **_TRUSTING
     ),
     BOARD + "BatchGetEntries": lambda: board_service_pb2.BatchGetEntriesRequest(
-        board="main", keys=[key("e"), key("f")], consistency=fresh("snapshot"), **_TRUSTING
+        board="main",
+        keys=[key("e"), key("f")],
+        consistency=fresh("snapshot"),
+        prompt=board_service_pb2.PromptOptions(per_source_max=1),
+        **_TRUSTING,
     ),
     BOARD + "ListEntries": lambda: board_service_pb2.ListEntriesRequest(
         board="main",
@@ -232,6 +236,7 @@ FULL: dict[str, Callable[[], Message]] = {
         page_size=1,
         page_token="x",  # noqa: S106 - no password
         consistency=fresh("at_least"),
+        prompt=board_service_pb2.PromptOptions(per_source_max=1),
         **_TRUSTING,
     ),
     BOARD + "ListRevisions": lambda: board_service_pb2.ListRevisionsRequest(
@@ -382,6 +387,8 @@ FULL: dict[str, Callable[[], Message]] = {
                     taint_mode=policy_pb2.TAINT_MODE_ENFORCE,
                     allows_lowering=True,
                     screening=trust_pb2.SCREENING_PROFILE_FULL,
+                    stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
+                    without_verdict=trust_pb2.WITHOUT_VERDICT_HOLD,
                 )
             ],
             tools=[
@@ -389,6 +396,7 @@ FULL: dict[str, Callable[[], Message]] = {
                     name="search",
                     trust=trust_pb2.TRUST_LEVEL_AGENT,
                     screening=trust_pb2.SCREENING_PROFILE_OFF,
+                    stale_screening=trust_pb2.STALE_SCREENING_RETURN,
                 )
             ],
             administrators=policy_pb2.Subjects(subjects=["anyone"]),

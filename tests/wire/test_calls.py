@@ -21,6 +21,7 @@ from kokuban_server.app.commits import Commits
 from kokuban_server.app.conflicts import ConflictLog
 from kokuban_server.app.current import Gate
 from kokuban_server.app.heads import Heads
+from kokuban_server.app.judged_states import JudgedStates
 from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
@@ -490,9 +491,11 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     scopes = ReadScopes(MirroredStore(store, mirror), access)
     lineages, audit = Lineages(store, access, heads, scopes), AuditLog(store, time, "server-1", lambda *_: None, bytes)
     guards = LockGuards(mirror, access, time)
-    screening, shelf = WriteScreening(Screenings(access, ProcessScreener())), QuarantineShelf(store)
-    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf, TaskWriting())
-    reads, watches, gate = Reads(store, access, time, scopes), Watches(store, access, time), Gate(store, access, time)
+    screenings, shelf, tasks = Screenings(access, ProcessScreener()), QuarantineShelf(store), TaskWriting()
+    screening, judged = WriteScreening(screenings), JudgedStates(screenings, store.epoch)
+    commits = Commits(store, access, heads, time, ids, guards, mirror, lineages, audit, screening, shelf, tasks)
+    reads, watches = Reads(store, access, time, scopes, judged), Watches(store, access, time, judged)
+    gate = Gate(store, access, time)
     recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
     redactions = Redactions(ProcessScreener(), ids.digest)
     redacted = RedactedCommits(recorded, access, Redactor(access, redactions, ids.digest))

@@ -154,6 +154,8 @@ LEFT_BY_OTHERS = {
     "task log",
     "task",
     "task action",
+    "pending commit",
+    "rescreening",
     "task notes",
     "task wait",
     "task archive",
@@ -242,7 +244,7 @@ async def test_nothing_of_another_tenant_or_of_a_board_beyond_the_credential_is_
     before = await everything(own_store)
     doctor = doctor_of(own_store, clock)
     stranger = Principal("acme", "chief", frozenset({Role.OPERATOR}), boards=EVERYBODY)
-    of_stores = {"unknown", "digest key", "server", "owner", "compaction mark"}
+    of_stores = {"unknown", "digest key", "server", "owner", "compaction mark", "rescreening"}
     assert {finding.record_class for finding in await examined(doctor, stranger)} == of_stores
     of_other = Principal("dev", "chief", frozenset({Role.OPERATOR}), boards=Grants(frozenset({"other"})))
     assert {finding.record_class for finding in await examined(doctor, of_other)} == of_stores

@@ -304,7 +304,7 @@ async def test_a_region_has_a_floor_of_its_own(running: Running) -> None:
 
 
 async def test_a_floor_below_what_readers_may_have_is_refused(each: Agent) -> None:
-    with refused("FIELD_INVALID", field="floor"):
+    with refused("ROLE_REQUIRED"):
         await each.asked("a", "SUSPECT")
     request = board_service_pb2.GetEntryRequest(board="main", key=key("a"), floor=17)  # type: ignore[arg-type] # unknown
     with refused("FIELD_INVALID", field="floor"):
@@ -576,6 +576,8 @@ async def test_an_endorsement_says_what_and_why(running: Running, field: str) ->
     ("field", "policy"),
     [
         ("rules[0].read_floor", policy_pb2.Policy(rules=[rule(REGION, read_floor=trust_pb2.TRUST_LEVEL_SUSPECT)])),
+        ("rules[0].stale_screening", policy_pb2.Policy(rules=[rule(REGION, stale_screening=9)])),
+        ("rules[0].without_verdict", policy_pb2.Policy(rules=[rule(REGION, without_verdict=9)])),
         ("rules[0].taint_mode", policy_pb2.Policy(rules=[rule(REGION, taint_mode=9)])),
         ("tools[0].name", policy_pb2.Policy(tools=[policy_pb2.ToolRule(trust=AGENT)])),
         ("tools[0].name", policy_pb2.Policy(tools=[policy_pb2.ToolRule(name="x" * 257, trust=AGENT)])),
@@ -596,13 +598,19 @@ async def test_a_policy_that_says_what_none_may_say_is_refused(
 
 async def test_a_policy_comes_back_as_it_was_laid_down(on_any_store: Running, clock: SettableClock) -> None:
     operator = on_any_store.as_agent("ops-1", "operator")
-    tools = [policy_pb2.ToolRule(name="x" * 256, trust=USER)] + [
+    kept = trust_pb2.STALE_SCREENING_RETURN
+    tools = [policy_pb2.ToolRule(name="x" * 256, trust=USER, stale_screening=kept)] + [
         policy_pb2.ToolRule(name=str(number), trust=EXTERNAL) for number in range(limits.POLICY_TOOLS_ENTRIES_MAX - 1)
     ]
     laid = policy_pb2.Policy(
         rules=[
             rule("shared:*", read_floor=USER, taint_mode=policy_pb2.TAINT_MODE_ENFORCE, allows_lowering=True),
             rule("task:*", read_floor=EXTERNAL, taint_mode=policy_pb2.TAINT_MODE_OFF, allows_lowering=False),
+            rule(
+                REGION,
+                stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
+                without_verdict=trust_pb2.WITHOUT_VERDICT_HOLD,
+            ),
         ],
         tools=tools,
     )

@@ -542,6 +542,18 @@ def status(message: admin_service_pb2.GetStatusResponse) -> types.Status:
         size_bytes=message.size_bytes,
         size_bytes_max=message.size_bytes_max,
         leader=message.leader,
+        rescreening=_rescreening(message.rescreening) if message.HasField("rescreening") else None,
+    )
+
+
+def _rescreening(message: admin_service_pb2.Rescreening) -> types.Rescreening:
+    return types.Rescreening(
+        message.rule_set,
+        time(message.begin_time),
+        message.waiting_count,
+        message.kept_count,
+        message.lowered_count,
+        message.withheld_count,
     )
 
 

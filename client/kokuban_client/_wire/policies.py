@@ -34,6 +34,16 @@ _PROFILES: dict[types.ScreeningProfile, trust_pb2.ScreeningProfile.ValueType] = 
     types.ScreeningProfile.FULL: trust_pb2.SCREENING_PROFILE_FULL,
     types.ScreeningProfile.OFF: trust_pb2.SCREENING_PROFILE_OFF,
 }
+_STALE = {
+    types.StaleScreening.RETURN: trust_pb2.STALE_SCREENING_RETURN,
+    types.StaleScreening.WITHHOLD: trust_pb2.STALE_SCREENING_WITHHOLD,
+}
+_WITHOUT = {
+    types.WithoutVerdict.REFUSE: trust_pb2.WITHOUT_VERDICT_REFUSE,
+    types.WithoutVerdict.HOLD: trust_pb2.WITHOUT_VERDICT_HOLD,
+}
+_WITHOUT_OF = {message: without for without, message in _WITHOUT.items()}
+_STALE_OF = {message: stale for stale, message in _STALE.items()}
 _PROFILE_OF = {message: profile for profile, message in _PROFILES.items()}
 _TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
 _VERBS = {types.Verb.READ: pb.VERB_READ, types.Verb.WRITE: pb.VERB_WRITE, types.Verb.LOCK: pb.VERB_LOCK}
@@ -116,9 +126,13 @@ def policy_message(policy: types.Policy) -> pb.Policy:
     message = pb.Policy(rules=map(_rule_message, policy.rules))
     if policy.administrators is not None:
         message.administrators.CopyFrom(_subjects_message(policy.administrators))
-    unknown = policy.tool_screening.keys() - policy.tools.keys()
-    if unknown:
-        raise ValueError(f"tool_screening: {min(unknown)!r} is not one of the tools")
+    for field, named in (
+        ("tool_screening", policy.tool_screening),
+        ("tool_stale_screening", policy.tool_stale_screening),
+    ):
+        unknown = named.keys() - policy.tools.keys()
+        if unknown:
+            raise ValueError(f"{field}: {min(unknown)!r} is not one of the tools")
     if policy.secrets is not None:
         message.secrets = _handling(policy.secrets)
     if policy.personal_data is not None:
@@ -129,6 +143,8 @@ def policy_message(policy: types.Policy) -> pb.Policy:
         tool = message.tools.add(name=name, trust=trust_number(trust))
         if name in policy.tool_screening:
             tool.screening = _PROFILES[types.ScreeningProfile(policy.tool_screening[name])]
+        if name in policy.tool_stale_screening:
+            tool.stale_screening = _STALE[types.StaleScreening(policy.tool_stale_screening[name])]
     return message
 
 
@@ -152,12 +168,7 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         message.read_floor = trust_number(rule.read_floor)
     if rule.taint_mode is not None:
         message.taint_mode = _TAINTS[types.TaintMode(rule.taint_mode)]
-    if rule.screening is not None:
-        message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
-    if rule.secrets is not None:
-        message.secrets = _handling(rule.secrets)
-    if rule.personal_data is not None:
-        message.personal_data = _handling(rule.personal_data)
+    _set_screening(message, rule)
     for field, subjects in (
         (message.readers, rule.readers),
         (message.writers, rule.writers),
@@ -168,6 +179,20 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
     if rule.lock_requirement is not None:
         message.lock_requirement = _LOCKS[types.LockRequirement(rule.lock_requirement)]
     return message
+
+
+def _set_screening(message: pb.RegionRule, rule: types.RegionRule) -> None:
+    """Say what becomes of texts."""
+    if rule.screening is not None:
+        message.screening = _PROFILES[types.ScreeningProfile(rule.screening)]
+    if rule.stale_screening is not None:
+        message.stale_screening = _STALE[types.StaleScreening(rule.stale_screening)]
+    if rule.without_verdict is not None:
+        message.without_verdict = _WITHOUT[types.WithoutVerdict(rule.without_verdict)]
+    if rule.secrets is not None:
+        message.secrets = _handling(rule.secrets)
+    if rule.personal_data is not None:
+        message.personal_data = _handling(rule.personal_data)
 
 
 def _subjects_message(subjects: Sequence[str]) -> pb.Subjects:
@@ -185,6 +210,7 @@ def policy(message: pb.Policy) -> types.Policy:
     administrators = tuple(message.administrators.subjects) if message.HasField("administrators") else None
     tools = {tool.name: trust_level(tool.trust) for tool in message.tools}
     screening = {tool.name: _PROFILE_OF[tool.screening] for tool in message.tools if tool.screening in _PROFILE_OF}
+    stale = {tool.name: _STALE_OF[tool.stale_screening] for tool in message.tools if tool.stale_screening in _STALE_OF}
     return types.Policy(
         tuple(map(_rule, message.rules)),
         administrators,
@@ -193,6 +219,7 @@ def policy(message: pb.Policy) -> types.Policy:
         HANDLING_OF.get(message.secrets),
         HANDLING_OF.get(message.personal_data),
         HANDLING_OF.get(message.unsearched),
+        stale,
     )
 
 
@@ -214,6 +241,8 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         _PROFILE_OF.get(message.screening),
         HANDLING_OF.get(message.secrets),
         HANDLING_OF.get(message.personal_data),
+        _STALE_OF.get(message.stale_screening),
+        _WITHOUT_OF.get(message.without_verdict),
     )
 
 

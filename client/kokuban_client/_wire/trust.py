@@ -86,6 +86,7 @@ _STATES = {
     types.QuarantineState.WAITING: pb.QUARANTINE_STATE_WAITING,
     types.QuarantineState.RELEASED: pb.QUARANTINE_STATE_RELEASED,
     types.QuarantineState.REJECTED: pb.QUARANTINE_STATE_REJECTED,
+    types.QuarantineState.PENDING: pb.QUARANTINE_STATE_PENDING,
 }
 _STATE_OF = {message: state for state, message in _STATES.items()}
 

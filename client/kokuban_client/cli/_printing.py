@@ -156,6 +156,10 @@ def status_lines(status: Status, address: str) -> list[str]:
         *([("leader", status.leader)] if status.leader else []),
         ("time", spelled_time(status.store_time) or "-"),
     ]
+    judged = status.rescreening
+    if judged is not None:
+        told = f"{judged.waiting} to judge, {judged.kept} kept, {judged.lowered} lowered, {judged.withheld} withheld"
+        facts.append(("screening", f"rules {judged.rule_set}; of what others let in {told}"))
     return [f"{name:<9} {escaped(text)}" for name, text in facts]
 
 
@@ -327,6 +331,15 @@ def status_json(status: Status, address: str) -> str:
             "size_bytes": status.size_bytes,
             "size_bytes_max": status.size_bytes_max or None,
             "leader": status.leader or None,
+            "rescreening": status.rescreening
+            and {
+                "rule_set": status.rescreening.rule_set,
+                "begin_time": spelled_time(status.rescreening.begin_time),
+                "waiting": status.rescreening.waiting,
+                "kept": status.rescreening.kept,
+                "lowered": status.rescreening.lowered,
+                "withheld": status.rescreening.withheld,
+            },
         }
     )
 

@@ -13,7 +13,9 @@ from kokuban_server.core.revision import revision_of
 if TYPE_CHECKING:
     from kokuban_server.app.access import Access
     from kokuban_server.app.audit import AuditLog
+    from kokuban_server.app.judged_states import JudgedStates
     from kokuban_server.core.access import Principal
+    from kokuban_server.core.rescreening import Progress
     from kokuban_server.ports.board_store import BoardStore, StoreStatus
 
 
@@ -23,12 +25,17 @@ class ServerStatus(NamedTuple):
     server_version: str
     epoch: str
     store: StoreStatus
+    rescreening: Progress | None
+    """Told to operators, as it is of all tenants."""
 
 
 class Administration:
     """What operators ask for."""
 
-    def __init__(self, store: BoardStore, access: Access, server_version: str, audit: AuditLog) -> None:
+    def __init__(
+        self, store: BoardStore, access: Access, server_version: str, audit: AuditLog, judged: JudgedStates
+    ) -> None:
+        self._judged = judged
         self._audit = audit
         self._store = store
         self._access = access
@@ -39,10 +46,11 @@ class Administration:
         """The store's epoch."""
         return self._store.epoch
 
-    async def status(self, deadline: float) -> ServerStatus:
+    async def status(self, principal: Principal, deadline: float) -> ServerStatus:
         """Say how things are. Any principal may know."""
         store = await self._store.status(left_s(deadline))
-        return ServerStatus(self._server_version, self._store.epoch, store)
+        progress = self._judged.ours if Role.OPERATOR in principal.roles else None
+        return ServerStatus(self._server_version, self._store.epoch, store, progress)
 
     async def compact(self, principal: Principal, before_token: str, deadline: float) -> tuple[int, int]:
         """Forget the store's history before a state; give up to where it is forgotten, and the present revision."""

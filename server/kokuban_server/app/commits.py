@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kokuban_server.app.archived import archive_keys_of, refuse_archived
 from kokuban_server.app.bars import Written, refuse_barred
-from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.deadlines import halfway, left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
-from kokuban_server.app.quarantine_shelf import OnShelf, name_of
+from kokuban_server.app.quarantine_shelf import OnShelf, marker_of, name_of
 from kokuban_server.app.task_writing import is_event, prefix_of, rules_of_events
 from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
@@ -44,11 +44,13 @@ from kokuban_server.core.commit import (
 from kokuban_server.core.commit import Put as PutEntry
 from kokuban_server.core.entry import NOTHING, Act, Current, OperationAnswer
 from kokuban_server.core.provenance import has_origin
-from kokuban_server.core.quarantine import Quarantined, QuarantineState
+from kokuban_server.core.quarantine import HeldAuthor, Quarantined, QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
+    ContentPending,
     ContentQuarantined,
     ContentRefused,
+    DeadlineTooShort,
     InvalidRequest,
     NotFound,
     NotHolder,
@@ -56,11 +58,13 @@ from kokuban_server.core.refusals import (
     ParentNotFound,
     Refusal,
     RequestIdReused,
+    ScreeningUnavailable,
     SessionLost,
     StoreUnavailable,
     TokenFromAnotherStore,
+    TooManyRequests,
 )
-from kokuban_server.core.trust import OWN_WORD, Label, TaintMode
+from kokuban_server.core.trust import OWN_WORD, Label, TaintMode, WithoutVerdict
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry, decode_operation, encode_entry, encode_operation
 from kokuban_server.records.provenance_codec import encode_origins
@@ -86,8 +90,10 @@ if TYPE_CHECKING:
     from kokuban_server.core.audit import AuditEntry
     from kokuban_server.core.commit import Commuting, Mutation, Target
     from kokuban_server.core.names import EntryKey
+    from kokuban_server.core.trust import Source
     from kokuban_server.ports.board_store import BoardStore, Record
 
+_NO_VERDICT = (ScreeningUnavailable, TooManyRequests, DeadlineTooShort)
 _COMMUTING = (Increment, AppendToList, AddToSet)
 
 
@@ -140,11 +146,14 @@ class _NotScreenedError(Exception):
 
 
 class _Released(NamedTuple):
-    """A commit in quarantine that somebody releases."""
+    """A commit in quarantine that is made now."""
 
     shelf: OnShelf
     reviewer: Principal
+    """By whose right it is made."""
     reason: str
+    reviewed_by: str
+    """Nobody, where it was only waiting for what screens."""
 
     def settled(self, now_ms: int, sequences: tuple[int, ...]) -> Quarantined:
         """Give what stays of it."""
@@ -152,7 +161,8 @@ class _Released(NamedTuple):
             self.shelf.item,
             request=b"",
             state=QuarantineState.RELEASED,
-            reviewer=self.reviewer.agent,
+            reviewer=self.reviewed_by,
+            author=None,
             review_reason=self.reason,
             review_time_ms=now_ms,
             sequences=sequences,
@@ -324,23 +334,29 @@ class Commits:
     async def _admit(self, attempt: _Attempt) -> Committed | None:
         """Have what comes from outside looked at before it is written; or give the answer that the commit had already.
 
-        Raises `ContentQuarantined` for what is kept for a reviewer, and `ContentRefused` where that is full.
+        Raises `ContentQuarantined` for what is kept for a reviewer, `ContentRefused` where that is full, and `ContentPending`
+        for what is kept until there is a verdict.
         """
         while True:
             board, request = attempt.board, attempt.request
             steps = [step for step in attempt.steps if is_screened(step, board.policy)]
+            may_wait = all(step.target.rules.without_verdict is WithoutVerdict.HOLD for step in steps)
+            deadline = halfway(attempt.deadline) if may_wait else attempt.deadline
             try:
-                judged = await self._screening.judge(
-                    attempt.principal, board.id, steps, request.reason, attempt.deadline
-                )
-            except HeldBack as held:
+                judged = await self._screening.judge(attempt.principal, board.id, steps, request.reason, deadline)
+            except (HeldBack, *_NO_VERDICT) as none:
+                if not may_wait and not isinstance(none, HeldBack):
+                    raise
                 try:
                     _, replay = await self._look(attempt)
                 except _NotScreenedError:
                     continue
                 if replay is not None:
                     return replay
-                await self._hold_back(attempt, held)
+                if isinstance(none, HeldBack):
+                    await self._hold_back(attempt, none)
+                else:
+                    await self._set_aside(attempt, steps[0], none)
             else:
                 attempt.admitted = dict(judged)
                 attempt.steps = [_marked(step, attempt.admitted) for step in attempt.steps]
@@ -348,27 +364,67 @@ class Commits:
 
     async def _hold_back(self, attempt: _Attempt, held: HeldBack) -> None:
         """Keep a commit for a reviewer, and refuse it; come back if it was answered meanwhile, or its board has changed."""
-        request, board, rule = attempt.request, attempt.board, held.findings[0].rule
-        if await self._shelf.is_full(board, attempt.deadline):
+        rule = held.findings[0].rule
+        if await self._shelf.is_full(attempt.board, attempt.deadline):
             raise ContentRefused(held.field, rule, held.rule_set, "full")
-        now_ms = self._time.now_ms()
-        item = Quarantined(
-            request.raw,
+        item = self._as_kept(attempt, held.field, held.source)
+        name = await self._keep(attempt, replace(item, findings=held.findings, rule_set=held.rule_set))
+        if name:
+            raise ContentQuarantined(held.field, name, rule, held.rule_set)
+
+    async def _set_aside(self, attempt: _Attempt, step: Step, none: Refusal) -> None:
+        """Keep a commit until there is a verdict, and say so; come back as `_hold_back` does.
+
+        Raises `none` where there is no room.
+        """
+        if await self._shelf.is_full(attempt.board, attempt.deadline):
+            raise none
+        request = attempt.request
+        named = [key.region for key, _, _ in request.mutations] + [key.region for key, _ in request.beliefs]
+        author = HeldAuthor.of(attempt.principal, named)
+        item = self._as_kept(attempt, f"mutations[{step.place}]", step.label.source)
+        name = await self._keep(attempt, replace(item, state=QuarantineState.PENDING, author=author))
+        if name:
+            raise ContentPending(item.field, name)
+
+    def _as_kept(self, attempt: _Attempt, field: str, source: Source) -> Quarantined:
+        return Quarantined(
+            attempt.request.raw,
             attempt.principal.agent,
-            now_ms,
+            self._time.now_ms(),
             tuple(step.target.key for step in attempt.steps),
             tuple((step.place, step.label) for step in attempt.steps),
-            held.findings,
-            held.rule_set,
-            held.field,
-            held.source,
+            (),
+            "",
+            field,
+            source,
             attempt.operation,
         )
+
+    async def _keep(self, attempt: _Attempt, item: Quarantined) -> str:
+        """Keep a commit; give its id, or nothing if it was answered meanwhile, or its board or read scope has changed."""
         identity = self._request_ids.digest(b"quarantine\x00" + attempt.operation).hex()
         name = name_of(item, identity)
-        answer = encode_operation(OperationAnswer(request.digest, now_ms, (), name))
-        if await self._shelf.keep(board, item, identity, answer, attempt.deadline):
-            raise ContentQuarantined(held.field, name, rule, held.rule_set)
+        answer = encode_operation(OperationAnswer(attempt.request.digest, item.create_time_ms, (), name))
+        scope = None if attempt.lineage is None else attempt.lineage.scope
+        guards = () if scope is None else (scope.guard,)
+        is_kept = await self._shelf.keep(attempt.board, item, identity, answer, attempt.deadline, guards)
+        return name if is_kept else ""
+
+    async def make_pending(
+        self, author: Principal, shelf: OnShelf, request: CommitRequest, deadline: float
+    ) -> Committed:
+        """Commit, once, what was set aside, by its author's right; fences and beliefs are judged now.
+
+        Raises `HeldBack`, `ScreeningUnavailable` and what a commit raises, and `Contended` if another server has made it.
+        """
+        attempt = await self._of_shelf(author, shelf, request, deadline)
+        steps = [step for step in attempt.steps if is_screened(step, attempt.board.policy)]
+        judged = await self._screening.judge(author, attempt.board.id, steps, request.reason, deadline)
+        attempt.admitted = dict(judged)
+        attempt.steps = [_marked(step, attempt.admitted) for step in attempt.steps]
+        attempt.released = _Released(shelf, author, "", "")
+        return await self._commit_alone(attempt)
 
     async def release(
         self,
@@ -383,17 +439,22 @@ class Commits:
 
         Raises what a commit raises, and `Contended` if somebody else has reviewed it meanwhile.
         """
-        board = await self._access.enter(reviewer, request.board, deadline)
+        attempt = await self._of_shelf(reviewer, shelf, request._replace(audit=audit), deadline)
+        attempt.released = _Released(shelf, reviewer, reason, reviewer.agent)
+        return await self._commit_alone(attempt)
+
+    async def _of_shelf(
+        self, principal: Principal, shelf: OnShelf, request: CommitRequest, deadline: float
+    ) -> _Attempt:
+        """Begin a commit that was kept, by a principal's right and as its author's act."""
+        board = await self._access.enter(principal, request.board, deadline)
         await self._locks.stand(deadline)
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         item = shelf.item
-        steps, beliefs = self._authorised(reviewer, request, board, NO_LINEAGE, dict(item.labels))
-        author = Principal(reviewer.tenant, item.agent, frozenset())
-        act = _act(item.agent, request)
-        attempt = _Attempt(author, request._replace(audit=audit), board, steps, beliefs, shelf.key, act, deadline)
-        attempt.released = _Released(shelf, reviewer, reason)
-        return await self._commit_alone(attempt)
+        steps, beliefs = self._authorised(principal, request, board, NO_LINEAGE, dict(item.labels))
+        author = Principal(principal.tenant, item.agent, frozenset())
+        return _Attempt(author, request, board, steps, beliefs, shelf.key, _act(item.agent, request), deadline)
 
     def _authorised(
         self,
@@ -690,7 +751,9 @@ class Commits:
         except NotFound:
             raise ContentRefused("mutations", "", "", "rejected") from None
         item = shelf.item
-        rule = item.findings[0].rule
+        if item.state is QuarantineState.PENDING:
+            raise ContentPending(item.field, name)
+        rule = item.findings[0].rule if item.findings else ""
         if item.state is QuarantineState.WAITING:
             raise ContentQuarantined(item.field, name, rule, item.rule_set)
         if item.state is QuarantineState.REJECTED:
@@ -723,6 +786,8 @@ class Commits:
             else:  # its own record makes it happen once
                 guards.append(AtRevision(attempt.operation, released.shelf.revision))
                 puts.append(Put(attempt.operation, encode_quarantined(released.settled(moment.now_ms, sequences))))
+                if released.shelf.item.state is QuarantineState.PENDING:
+                    deletes = [*deletes, DeleteKey(marker_of(attempt.operation))]
             youngest_ms = min(youngest_ms, request.id_time_ms)
             if request.releases:
                 deletes = deletes + self._releases(attempt)

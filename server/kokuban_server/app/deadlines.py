@@ -15,3 +15,8 @@ def left_s(deadline: float) -> float:
 def of_one_act(deadline: float) -> float:
     """Give the deadline of one act of a stream, which itself may last as long as it likes."""
     return min(deadline, asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT)
+
+
+def halfway(deadline: float) -> float:
+    """Give the instant at which half of the time that is left has passed."""
+    return deadline - left_s(deadline) / 2

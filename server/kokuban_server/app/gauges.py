@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_server.app.conflicts import ConflictLog
+    from kokuban_server.app.judged_states import JudgedStates
     from kokuban_server.app.lock_mirror import BoardLocks, LockMirror
     from kokuban_server.app.measures import Measures
     from kokuban_server.app.screenings import Screenings
@@ -42,6 +43,7 @@ class Gauges:
         conflicts: ConflictLog,
         sessions: Sessions,
         screenings: Screenings,
+        judged: JudgedStates,
         time: StoreTime,
         measures: Measures | None,
         report: Callable[[str, Exception], None],
@@ -52,6 +54,7 @@ class Gauges:
         self._conflicts = conflicts
         self._sessions = sessions
         self._screenings = screenings
+        self._judged = judged
         self._time = time
         self._measures = measures
         if measures is not None:
@@ -96,6 +99,10 @@ class Gauges:
             "kokuban_conflicts_waiting": float(self._conflicts.waiting_count),
             **self._of_store,
         }
+        progress = self._judged.ours
+        gauges["kokuban_rescreening_waiting"] = float(progress.waiting) if progress is not None else 0.0
+        for name in ("kept", "lowered", "withheld"):
+            gauges[f"kokuban_rescreening_{name}"] = float(getattr(progress, name, 0))
         counters = {
             "kokuban_conflicts_written": float(self._conflicts.written),
             "kokuban_conflicts_dropped": float(self._conflicts.dropped),

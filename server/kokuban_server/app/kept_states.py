@@ -1,4 +1,4 @@
-"""Which states of the past may still be shown: what a removal took away stays in the store's history for a while."""
+"""Which states of the past may still be shown: what was taken away or withheld stays in the store's history for a while."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import keys, limits
 from kokuban_server.core.names import WITHOUT_ID
 from kokuban_server.ports.board_store import STRONG
+from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.access import OpenRegion
     from kokuban_server.core.entry import EntryRecord
     from kokuban_server.core.names import EntryKey
-    from kokuban_server.ports.board_store import BoardStore
+    from kokuban_server.ports.board_store import BoardStore, Record
 
 
 def has_removals(region: OpenRegion) -> bool:
@@ -40,12 +41,18 @@ class PastState(NamedTuple):
 
 
 async def gone(store: BoardStore, states: Iterable[PastState], deadline: float) -> frozenset[tuple[EntryKey, int]]:
-    """Give those of the states, by key and revision, that are not kept any more though they may have been removed."""
+    """Give those of the states, by key and revision, that are not kept any more, or trusted less than they were."""
     doubtful = [state for state in states if state.is_doubtful]
     missing = set()
     for begin in range(0, len(doubtful), limits.BATCH_KEYS_MAX):
         part = doubtful[begin : begin + limits.BATCH_KEYS_MAX]
         named = [keys.history_record(keys.head(one.region.prefix, one.key.path), one.record.sequence) for one in part]
         found = (await store.read(named, STRONG, left_s(deadline))).records
-        missing |= {(one.key, one.revision) for one, record in zip(part, found, strict=True) if record is None}
+        missing |= {
+            (one.key, one.revision) for one, record in zip(part, found, strict=True) if not _stands(one.record, record)
+        }
     return frozenset(missing)
+
+
+def _stands(read: EntryRecord, kept: Record | None) -> bool:
+    return kept is not None and decode_entry(kept.key, kept.value).label.trust >= read.label.trust

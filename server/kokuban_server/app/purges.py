@@ -95,6 +95,7 @@ _PARTS = (
             keys.QUEUE_GENERATION,
             keys.SCOPE,
             keys.QUARANTINE,
+            keys.PENDING,
             keys.TASK_LOG,
             keys.TASK,
             keys.TASK_ACTION,

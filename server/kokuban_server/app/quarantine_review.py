@@ -10,7 +10,7 @@ from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.app.quarantine_shelf import OnShelf
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Role, Verb
+from kokuban_server.core.access import REVIEWERS, Verb
 from kokuban_server.core.audit import QUARANTINE_REJECT, QUARANTINE_RELEASE, AuditEntry
 from kokuban_server.core.change_set import AtRevision, ChangeSet, Put
 from kokuban_server.core.quarantine import QuarantineState
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import Principal
     from kokuban_server.core.names import EntryKey
     from kokuban_server.ports.board_store import BoardStore
-
-_REVIEWERS = (Role.SUPERVISOR, Role.OPERATOR, Role.SYSTEM)
 
 
 class QuarantineFilter(NamedTuple):
@@ -178,7 +176,7 @@ class QuarantineReview:
         await self._audit.commit_with(audit, ChangeSet((AtRevision(shelf.key, shelf.revision),), (put,)), deadline)
 
     async def _enter(self, principal: Principal, board_id: str, deadline: float) -> Board:
-        self._access.require_one_of(principal, _REVIEWERS, board_id)
+        self._access.require_one_of(principal, REVIEWERS, board_id)
         return await self._access.enter(principal, board_id, deadline)
 
     def _may_read(self, principal: Principal, board: Board, named: Sequence[EntryKey]) -> bool:

@@ -9,12 +9,16 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
+from kokuban_server.core.quarantine import QuarantineState
 from kokuban_server.core.refusals import NotFound
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.quarantine_codec import decode_quarantined, encode_quarantined
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kokuban_server.app.boards import Board
+    from kokuban_server.core.change_set import Guard
     from kokuban_server.core.quarantine import Quarantined
     from kokuban_server.ports.board_store import BoardStore
 
@@ -38,18 +42,27 @@ class QuarantineShelf:
         self._store = store
         self._full: dict[bytes, float] = {}
 
-    async def keep(self, board: Board, item: Quarantined, identity: str, answer: bytes, deadline: float) -> bool:
-        """Keep a commit, with the answer that its repeats get, once. False if it was answered before, or the board has changed.
+    async def keep(
+        self,
+        board: Board,
+        item: Quarantined,
+        identity: str,
+        answer: bytes,
+        deadline: float,
+        guards: Iterable[Guard] = (),
+    ) -> bool:
+        """Keep a commit, with the answer that its repeats get, once.
 
-        `identity` is of its own; the id by which it is found is `name_of` it.
+        False if it was answered before, the board has changed, or another guard does not hold. `identity` is of its own; the id
+        by which it is found is `name_of` it.
         """
         prefix = keys.board_prefix(board.tenant, board.id)
         key = keys.on_board(keys.QUARANTINE, prefix, name_of(item, identity))
         reminder = keys.quarantine_due(item.create_time_ms + limits.QUARANTINE_MS, key)
-        change = ChangeSet(
-            (Absent(item.operation), board.guard),
-            (Put(key, encode_quarantined(item)), Put(item.operation, answer), Put(reminder, b"")),
-        )
+        puts = [Put(key, encode_quarantined(item)), Put(item.operation, answer), Put(reminder, b"")]
+        if item.state is QuarantineState.PENDING:
+            puts.append(Put(marker_of(key), b""))
+        change = ChangeSet((Absent(item.operation), board.guard, *guards), tuple(puts))
         try:
             await commit_surely(self._store, change, deadline)
         except CommitRefused:
@@ -78,6 +91,16 @@ class QuarantineShelf:
         if found is None:
             raise NotFound
         return OnShelf(name, key, found.revision, decode_quarantined(key, found.value))
+
+
+def marker_of(key: bytes) -> bytes:
+    """Give the key of what says that a commit in quarantine waits for what screens."""
+    return keys.PENDING + key[len(keys.QUARANTINE) :]
+
+
+def commit_of(marker: bytes) -> bytes:
+    """Give the key of the commit that a marker is of."""
+    return keys.QUARANTINE + marker[len(keys.PENDING) :]
 
 
 def name_of(item: Quarantined, identity: str) -> str:

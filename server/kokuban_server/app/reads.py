@@ -11,7 +11,7 @@ from kokuban_server.app.kept_states import PastState, gone
 from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Verb
+from kokuban_server.core.access import REVIEWERS, Verb
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.read_scopes import Given
 from kokuban_server.core.refusals import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
+    from kokuban_server.app.judged_states import JudgedStates
     from kokuban_server.app.read_scopes import ReadScopes
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
@@ -123,11 +124,14 @@ class Listing(NamedTuple):
 class Reads:
     """Answers reads. Everything goes through `Access`, and what has expired by store time is not there."""
 
-    def __init__(self, store: BoardStore, access: Access, time: StoreTime, scopes: ReadScopes) -> None:
+    def __init__(
+        self, store: BoardStore, access: Access, time: StoreTime, scopes: ReadScopes, judged: JudgedStates
+    ) -> None:
         self._store = store
         self._access = access
         self._time = time
         self._scopes = scopes
+        self._judged = judged
 
     async def get(
         self,
@@ -166,7 +170,7 @@ class Reads:
         External text is noted in the reader's scope before it is given. Raises `ReadScopeRequired`, `ReadScopeFull`,
         `SessionLost` and `NotHolder`.
         """
-        await self._access.enter(principal, board, deadline)
+        await self._enter(principal, board, trusting, deadline)
         heads: list[bytes] = []
         readable: list[EntryKey] = []
         opened: list[OpenRegion] = []
@@ -186,11 +190,12 @@ class Reads:
         )
         await self._access.show(principal, opened, deadline)
         await refuse_hidden(self._store, opened, cut.revision, consistency, deadline)
+        is_past = _may_be_past(freshness)
         shown: list[tuple[OpenRegion, Found]] = []
         size = 0
         for key, region, record, state in zip(readable, opened, cut.records, states, strict=False):
             if record is not None and state is not None:
-                one = self._shown(principal, region, Found(key, state, record.revision), trusting)
+                one = self._shown(principal, region, Found(key, state, record.revision), trusting, is_past=is_past)
                 shown.append((region, one))
                 size += 0 if one.withheld else len(record.value)
         if size > limits.PAGE_BYTES_MAX:
@@ -218,11 +223,12 @@ class Reads:
 
         External text is noted, and refused, as in `batch_get`; without values there is none.
         """
-        await self._access.enter(principal, board, deadline)
+        await self._enter(principal, board, trusting, deadline)
         opened = self._access.open(principal, board, region, Verb.READ)
         prefix = keys.heads(opened.prefix, path)
         after = read_page_token(page_token, prefix, prefix)
         consistency = self._consistency(freshness)
+        is_past = _may_be_past(freshness)
         found: list[Found] = []
         budget = limits.PAGE_BYTES_MAX
         more = True
@@ -240,7 +246,7 @@ class Reads:
             for record, state in zip(page.records, states, strict=True):
                 if state is not None:
                     one = Found(_name(opened, record.key), state, record.revision)
-                    found.append(self._shown(principal, opened, one, trusting))
+                    found.append(self._shown(principal, opened, one, trusting, is_past=is_past))
                     budget -= len(record.key) + len(record.value)
                 after = record.key
             more = page.more
@@ -267,7 +273,7 @@ class Reads:
 
         A state whose own time has run out shows no value. External text is noted, and refused, as in `batch_get`.
         """
-        await self._access.enter(principal, board, deadline)
+        await self._enter(principal, board, trusting, deadline)
         try:
             opened = self._access.open(principal, board, key.region, Verb.READ)
         except NotFound:  # told with the state that was read, like an entry that is not there
@@ -282,14 +288,21 @@ class Reads:
         if not page.records and not page_token:
             raise NotFound(encode_token(self._store.epoch, page.revision))
         now_ms = self._time.now_ms()
-        found = []
+        found: list[Found] = []
         for record in page.records:
             state = decode_entry(record.key, record.value)
             one = Found(key, shown_state(state, now_ms), record.revision)
-            found.append(self._shown(principal, opened, one, trusting))
+            is_past = bool(found or page_token)  # the first is the present one
+            found.append(self._shown(principal, opened, one, trusting, is_past=is_past))
         await self._note(principal, [opened], found, trusting, deadline)
         token = make_page_token(page.records[-1].key, prefix, prefix) if page.more else ""
         return Listing(found, token, page.revision)
+
+    async def _enter(self, principal: Principal, board: str, trusting: Trusting, deadline: float) -> None:
+        """Enter a board. Raises `RoleRequired` for whoever asks for what is held back and reviews nothing."""
+        if trusting.floor is Trust.SUSPECT:
+            self._access.require_one_of(principal, REVIEWERS, board)
+        await self._access.enter(principal, board, deadline)
 
     async def _kept(
         self, shown: Sequence[tuple[OpenRegion, Found]], freshness: Freshness, deadline: float
@@ -301,8 +314,13 @@ class Reads:
         removed = await gone(self._store, states, deadline)
         return [_withheld(one) if (one.key, one.revision) in removed else one for _, one in shown]
 
-    def _shown(self, principal: Principal, region: OpenRegion, found: Found, trusting: Trusting) -> Found:
-        """Give an entry as this reader is shown it: what is below the floor withheld, parents only where it may read."""
+    def _shown(
+        self, principal: Principal, region: OpenRegion, found: Found, trusting: Trusting, *, is_past: bool
+    ) -> Found:
+        """Give an entry as this reader is shown it: what is below the floor withheld, parents only where it may read.
+
+        So is what only older rules have let in, where the policy wants that.
+        """
         label = found.record.label
         if (
             label is OWN_WORD and trusting.floor is None
@@ -310,6 +328,10 @@ class Reads:
             return found if region.rules.read_floor <= Trust.AGENT else _withheld(found)
         if label.trust < _floor(region, trusting):
             return _withheld(found)
+        if label.screened_by:
+            head = b"" if is_past else keys.head(region.prefix, found.key.path)
+            if self._judged.is_withheld(region, label, head, found.revision):
+                return _withheld(found)
         if not label.parents:
             return found
         parents = [parent for parent in label.parents if self._may_read(principal, region, parent)]
@@ -388,6 +410,11 @@ def shown_state(state: EntryRecord, store_time_ms: int) -> EntryRecord:
     if 0 < state.expire_time_ms <= store_time_ms and state.value is not None:
         return replace(state, value=None, metadata={})
     return state
+
+
+def _may_be_past(freshness: Freshness) -> bool:
+    """Say whether what is read may have been replaced long ago."""
+    return isinstance(freshness, AskSnapshot | AskLocal)
 
 
 def _floor(region: OpenRegion, trusting: Trusting) -> Trust:

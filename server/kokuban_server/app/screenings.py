@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.core import limits
+from kokuban_server.core.access import Principal
 from kokuban_server.core.redaction.masking import Wish
 from kokuban_server.core.refusals import DeadlineTooShort, PrincipalLimitReached, TooManyRequests
+from kokuban_server.core.screening.classifying import is_classified
 from kokuban_server.core.sensitive import Handling, Terms
+from kokuban_server.core.trust import Source, SourceKind
+from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from kokuban_server.app.access import Access
     from kokuban_server.app.boards import Board
-    from kokuban_server.core.access import Principal
     from kokuban_server.core.redaction.masking import Redaction
     from kokuban_server.core.screening.screening import Screening
-    from kokuban_server.core.trust import Source
     from kokuban_server.ports.screener import Screener
 
 _RETRY_MS = 1_000
 _KEY_BYTES = 32
+VERDICT_ATTEMPTS = 2
+"""So often a text is tried over which the screener fails while it judges others: it may have been slow but once."""
+_OURSELVES = Principal("", "kokuban", frozenset())
+_ANY_PAGE = Source(SourceKind.EXTERNAL, "none")
 
 
 _Judged = TypeVar("_Judged")
@@ -40,6 +46,8 @@ class Screenings:
         self._screener = screener
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._judging: set[asyncio.Task[Any]] = set()
+        self.rule_set = ""
+        """What judged last what came from outside; nothing while that is not known."""
 
     @property
     def waiting_count(self) -> int:
@@ -62,7 +70,22 @@ class Screenings:
 
         Raises `TooManyRequests` and `PrincipalLimitReached` where too many wait, `DeadlineTooShort`, and `ScreenerError`.
         """
-        return await self._in_turn(principal, deadline, lambda: self._screener.screen(text, source))
+        found = await self._in_turn(principal, deadline, lambda: self._screener.screen(text, source))
+        if is_classified(source):
+            self.rule_set = found.version
+        return found
+
+    async def is_judging(self) -> bool:
+        """Say whether texts from outside are judged at all now; if so, by which rules is known then.
+
+        Raises `TooManyRequests` and `DeadlineTooShort`.
+        """
+        deadline = asyncio.get_running_loop().time() + 2 * limits.SCREENING_S_MAX
+        try:
+            await self.judge(_OURSELVES, "", _ANY_PAGE, deadline)
+        except ScreenerError:
+            return False
+        return True
 
     async def redact(
         self, principal: Principal, board_id: str, text: str, deadline: float, *, is_json: bool, addresses: bool

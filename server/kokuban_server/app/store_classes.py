@@ -10,17 +10,19 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kokuban_server.app.quarantine_shelf import commit_of, marker_of
 from kokuban_server.core import keys, limits
 from kokuban_server.core.archives import ArchivePhase
 from kokuban_server.core.boards import BoardState, PurgeCount
 from kokuban_server.core.change_set import DeleteKey, Put
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.examination import FindingKind
+from kokuban_server.core.quarantine import QuarantineState
 from kokuban_server.core.refusals import StoreCorrupt
 from kokuban_server.core.removals import RemovalState
 from kokuban_server.records.archive_codec import decode_archive
 from kokuban_server.records.board_codec import decode_board, decode_purge, encode_purge
-from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation
+from kokuban_server.records.codec import decode_board_size, decode_entry, decode_mark, decode_operation, decode_progress
 from kokuban_server.records.conflict_codec import decode_conflict
 from kokuban_server.records.lock_codec import decode_generation, decode_lock, decode_session, encode_lock
 from kokuban_server.records.provenance_codec import decode_origins, decode_removal
@@ -293,6 +295,15 @@ def _by_mark(seen: Seen) -> Verdict | None:
     return None
 
 
+def _by_progress(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    progress = decode_progress(key, seen.record.value)
+    if max(progress.judged_revision, progress.walk_revision) > seen.revision:
+        words = "it says of states to come that they were judged: they would be taken to be"
+        return Verdict(FindingKind.IMPOSSIBLE, words, deletes=(DeleteKey(key),))
+    return None
+
+
 def _by_digest_key(seen: Seen) -> Verdict | None:
     if seen.record.key != keys.SECRET:
         return Verdict(FindingKind.UNKNOWN, "it is no record that this server knows")
@@ -384,12 +395,29 @@ def _by_quarantined(seen: Seen) -> Verdict | None:
     if seen.related[reminder] is None:
         words = "nothing reminds the upkeep of its end: it would stay for ever"
         return Verdict(FindingKind.INCOMPLETE, words, puts=(Put(reminder, b""),))
+    marker = marker_of(seen.record.key)
+    item = decode_quarantined(seen.record.key, seen.record.value)
+    if item.state is QuarantineState.PENDING and seen.related[marker] is None:
+        words = "nothing says that it waits for what screens: it would wait for ever"
+        return Verdict(FindingKind.INCOMPLETE, words, puts=(Put(marker, b""),))
     return None
 
 
 def _named_by_quarantined(record: Record) -> tuple[bytes, ...]:
     item = decode_quarantined(record.key, record.value)
-    return (keys.quarantine_due(item.create_time_ms + limits.QUARANTINE_MS, record.key),)
+    return (keys.quarantine_due(item.create_time_ms + limits.QUARANTINE_MS, record.key), marker_of(record.key))
+
+
+def _by_pending(seen: Seen) -> Verdict | None:
+    key = seen.record.key
+    if seen.related[commit_of(key)] is None:
+        words = "there is no commit that waits for what screens"
+        return Verdict(FindingKind.ORPHANED, words, deletes=(DeleteKey(key),), may_be_in_work=True)
+    return None
+
+
+def _named_by_pending(record: Record) -> tuple[bytes, ...]:
+    return (commit_of(record.key),)
 
 
 def _by_quarantine_reminder(seen: Seen) -> Verdict | None:
@@ -571,6 +599,7 @@ CLASSES: Final = (
     RecordClass("queue generation", keys.QUEUE_GENERATION, _by_generation, is_named=False),
     RecordClass("read scope", keys.SCOPE, _by_scope),
     RecordClass("quarantine", keys.QUARANTINE, _by_quarantined, _named_by_quarantined),
+    RecordClass("pending commit", keys.PENDING, _by_pending, _named_by_pending),
     RecordClass(
         "quarantine reminder",
         keys.QUARANTINE_DUE,
@@ -594,6 +623,15 @@ CLASSES: Final = (
     RecordClass("server", keys.SERVER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("owner", keys.OWNER, where=_nowhere, goes_with_board=False, on_lease=True, by_tenant=False),
     RecordClass("compaction mark", keys.MARK, _by_mark, where=_nowhere, goes_with_board=False, by_tenant=False),
+    RecordClass(
+        "rescreening",
+        keys.RESCREENING,
+        _by_progress,
+        where=_nowhere,
+        goes_with_board=False,
+        is_named=False,
+        by_tenant=False,
+    ),
     RecordClass("tick", keys.TICK, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False),
     RecordClass(
         "digest key", b"s/", _by_digest_key, where=_nowhere, goes_with_board=False, is_named=False, by_tenant=False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
+    from kokuban_server.app.judged_states import JudgedStates
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.entry import EntryRecord
@@ -86,7 +87,7 @@ class WatchPart:
         self.floors: Mapping[Region, Trust] = {}
         """The least trusted that is shown of each region; what is below is withheld."""
         self.removed: frozenset[tuple[EntryKey, int]] = frozenset()
-        """States that were removed since, by key and revision: they are withheld."""
+        """States that were removed since, or are not judged, by key and revision: they are withheld."""
 
 
 def _changes_of(batch: WatchBatch) -> list[Change]:
@@ -278,6 +279,7 @@ class Watches:
         store: BoardStore,
         access: Access,
         time: StoreTime,
+        judged: JudgedStates,
         bookmark_s: float = 10.0,
         buffer_events_max: int = limits.WATCH_BUFFER_EVENTS_MAX,
         buffer_bytes_max: int = limits.WATCH_BUFFER_BYTES_MAX,
@@ -285,6 +287,7 @@ class Watches:
         self._store = store
         self._access = access
         self._time = time
+        self._judged = judged
         self._bookmark_s = bookmark_s
         self._buffer_events_max = buffer_events_max
         self._buffer_bytes_max = buffer_bytes_max
@@ -333,7 +336,7 @@ class Watches:
                 self._access.recheck(principal, regions)
                 now = self._now(principal, board, regions)
                 part.floors = _floors(now)
-                part.removed = await self._removed(part, now)
+                part.removed = await self._removed(part, now) | self._unjudged(part, now)
                 yield part
 
     def _now(self, principal: Principal, board: str, regions: Iterable[OpenRegion]) -> dict[Region, OpenRegion]:
@@ -350,6 +353,21 @@ class Watches:
         past = [PastState(regions[key.region], key, record, revision) for key, record, revision in states]
         deadline = asyncio.get_running_loop().time() + limits.DEADLINE_S_DEFAULT
         return await gone(self._store, past, deadline)
+
+    def _unjudged(self, part: WatchPart, regions: Mapping[Region, OpenRegion]) -> frozenset[tuple[EntryKey, int]]:
+        """Give what is in a part that only older rules have let in, where that is withheld. A change may be long past."""
+        if not any(map(self._judged.may_withhold, regions.values())):
+            return frozenset()
+        found = [(change.key, change.record.label, b"", change.revision) for change in part.changes]
+        found += [
+            (key, record.label, keys.head(regions[key.region].prefix, key.path), revision)
+            for key, record, revision in part.entries or ()
+        ]
+        return frozenset(
+            (key, revision)
+            for key, label, head, revision in found
+            if label.screened_by and self._judged.is_withheld(regions[key.region], label, head, revision)
+        )
 
     async def _followed(
         self, opened: Sequence[tuple[OpenRegion, str]], start: WatchStart, wait_s: float

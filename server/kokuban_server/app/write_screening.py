@@ -9,6 +9,7 @@ from kokuban_server.core import limits
 from kokuban_server.core.commit import Delete, Endorse
 from kokuban_server.core.refusals import ScreeningUnavailable
 from kokuban_server.core.screening.rules import Severity
+from kokuban_server.core.screening.screening import worst_of
 from kokuban_server.core.screening.writes import text_of, words_of
 from kokuban_server.core.trust import ScreeningProfile, Source, SourceKind, Trust
 from kokuban_server.ports.screener import ScreenerError
@@ -101,7 +102,7 @@ class WriteScreening:
         if len(self._earlier) > limits.SCREENED_TOGETHER_AGENTS_ENTRIES_MAX:
             self._earlier.popitem(last=False)
         findings = list(found.findings)
-        if earlier and _worst(findings) is not Severity.GRAVE:
+        if earlier and worst_of(findings) is not Severity.GRAVE:
             joined = "\n".join([*earlier, text[: limits.SCREENED_TOGETHER_CHARACTERS_MAX]])
             whole = await self._screenings.judge(principal, joined, source, deadline)
             findings += [
@@ -111,7 +112,7 @@ class WriteScreening:
                 and finding.rule != _COMBINED
                 and (found.findings or not finding.rule.startswith(_CLASSIFIER))
             ]
-        worst = _worst(findings)
+        worst = worst_of(findings)
         if worst is Severity.GRAVE:
             # Others do not read what is held back; and what was written before shall not hold back all that follows.
             earlier.clear()
@@ -123,7 +124,3 @@ class WriteScreening:
 
 _COMBINED = "combined"
 _CLASSIFIER = "classifier."
-
-
-def _worst(findings: Iterable[Finding]) -> Severity:
-    return Severity(max((finding.severity.value for finding in findings), default=Severity.NOTE.value))

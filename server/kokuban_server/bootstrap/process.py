@@ -37,6 +37,7 @@ from kokuban_server.app.endorsements import Endorsements
 from kokuban_server.app.gauges import Gauges
 from kokuban_server.app.heads import Heads
 from kokuban_server.app.held_locks import HeldLocks
+from kokuban_server.app.judged_states import JudgedStates
 from kokuban_server.app.lineage import Lineages
 from kokuban_server.app.lock_guards import LockGuards
 from kokuban_server.app.lock_mirror import LockMirror
@@ -46,6 +47,7 @@ from kokuban_server.app.measured_store import MeasuredStore
 from kokuban_server.app.measures import Measures
 from kokuban_server.app.mirrored_store import MirroredStore
 from kokuban_server.app.observed_screener import ObservedScreener
+from kokuban_server.app.pending_commits import PendingCommits
 from kokuban_server.app.presence import Presence
 from kokuban_server.app.provenance_trace import ProvenanceTrace
 from kokuban_server.app.quarantine_review import QuarantineReview
@@ -57,6 +59,7 @@ from kokuban_server.app.redactions import Redactions, without_secrets
 from kokuban_server.app.removal_work import RemovalUpkeep
 from kokuban_server.app.removals import Removals
 from kokuban_server.app.request_ids import RequestIds
+from kokuban_server.app.rescreening import Rescreening
 from kokuban_server.app.screenings import Screenings
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
@@ -76,6 +79,7 @@ from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.names import parse_board
 from kokuban_server.core.refusals import Refusal
+from kokuban_server.core.screening.phrases import PhrasesInvalidError, parse_phrases
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.ports.tracing import TRACED
 from kokuban_server.wire.audit_services import AuditMethods
@@ -137,15 +141,16 @@ class Server:
             mask=partial(without_secrets, request_ids.digest),
         )
         access = Access(store, boards, clock, development_boards, audit)
-        self._settings = settings
-        self._store = store
+        self._settings, self._store = settings, store
         self._mirror = LockMirror(store)
         self._presence = Presence(store, time, server_id)
         mirrored = MirroredStore(store, self._mirror)
         self._lock_requests = LockRequests(mirrored, access, time, request_ids, self._presence)
         self._task_waits = TaskWaits(mirrored, access, time, self._presence)
         self._sessions = Sessions(mirrored, access, time, request_ids)
-        self._watches = Watches(store, access, time, settings.bookmark_interval_s)
+        self._screenings = screenings = _screenings(settings, access, measures)
+        self._judged = judged = JudgedStates(screenings, store.epoch)
+        self._watches = Watches(store, access, time, judged, settings.bookmark_interval_s)
         boards.followers |= dict.fromkeys((self._watches.stir, self._lock_requests.stir))
         self._upkeep = Upkeep(
             store,
@@ -167,8 +172,10 @@ class Server:
         self._removal_upkeep = RemovalUpkeep(store, boards, time, server_id, _report, settings.upkeep_interval_s)
         scopes = ReadScopes(mirrored, access)
         lineages = Lineages(store, access, heads, scopes)
-        self._screenings = Screenings(access, ObservedScreener(ProcessScreener(), measures))
-        shelf, tasks, words = QuarantineShelf(store), TaskWriting(), WordScreening(self._screenings, scopes)
+        self._rescreening = Rescreening(
+            store, boards, time, screenings, judged, server_id, _report, settings.upkeep_interval_s
+        )
+        shelf, tasks, words = QuarantineShelf(store), TaskWriting(), WordScreening(screenings, scopes)
         commits = Commits(
             store,
             access,
@@ -179,18 +186,20 @@ class Server:
             self._mirror,
             lineages,
             audit,
-            WriteScreening(self._screenings),
+            WriteScreening(screenings),
             shelf,
             tasks,
             self._sizes,
         )
         self._redactions = Redactions(ProcessScreener(), request_ids.digest)
         redactor = Redactor(access, self._redactions, request_ids.digest)
-        review = QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept)
-        reads = Reads(store, access, time, scopes)
+        self._pending = PendingCommits(
+            store, time, screenings, commits, redactor.kept, server_id, _report, settings.upkeep_interval_s
+        )
+        reads = Reads(store, access, time, scopes, judged)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
         self._gauges = Gauges(
-            store, self._mirror, self._watches, conflicts, self._sessions, self._screenings, time, measures, _report
+            store, self._mirror, self._watches, conflicts, self._sessions, screenings, judged, time, measures, _report
         )
         self._metrics = open_metrics(settings.metrics_listen, measures, self._gauges.read)
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
@@ -235,14 +244,16 @@ class Server:
                     ConflictReading(store, access, time, settings.bookmark_interval_s), epoch
                 ).methods,
                 "AdminService": {
-                    **AdminService(Administration(store, access, importlib.metadata.version("kokuban"), audit)).methods,
+                    **AdminService(
+                        Administration(store, access, importlib.metadata.version("kokuban"), audit, judged)
+                    ).methods,
                     **BoardMethods(BoardAdministration(store, access, boards, clock, audit), redactor).methods,
                     **_bookkeeping(store, access, audit, window_ms, request_ids.digest),
                 },
                 "TrustService": TrustService(
-                    self._screenings,
+                    screenings,
                     Endorsements(commits, access),
-                    review,
+                    QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept),
                     ProvenanceTrace(store, access),
                     Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
                     redactor,
@@ -264,15 +275,15 @@ class Server:
             tracer=tracer,
             measures=measures,
         )
-        self._tracer = tracer
         self.metrics_port = 0
         """Where metrics are asked for, if they are."""
-        self._follow = callers.follow if callers is not None else None
+        self._tracer, self._follow = tracer, callers.follow if callers is not None else None
         self._background: list[asyncio.Task[None]] = []
 
     @classmethod
     async def open(cls, settings: Settings) -> Server:
         """Open the store and put the server together."""
+        _check_phrases(settings)
         clock = SystemClock()
         callers = await open_callers(settings, clock)
         store = await open_store(settings, clock)
@@ -285,6 +296,8 @@ class Server:
         self._background = [
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             asyncio.create_task(self._removal_upkeep.run(), name="removals"),
+            asyncio.create_task(self._rescreening.run(), name="rescreening"),
+            asyncio.create_task(self._pending.run(), name="pending-commits"),
             asyncio.create_task(self._lock_upkeep.run(), name="lock-upkeep"),
             asyncio.create_task(self._audit.run(), name="audit"),
             asyncio.create_task(self._conflicts.run(), name="conflicts"),
@@ -334,6 +347,20 @@ class Server:
             await self._metrics.close()
         if self._tracer is not None:
             await self._tracer.close()
+
+
+def _screenings(settings: Settings, access: Access, measures: Measures | None) -> Screenings:
+    return Screenings(access, ObservedScreener(ProcessScreener(settings.screening_phrases_file), measures))
+
+
+def _check_phrases(settings: Settings) -> None:
+    """Raise `StartError` for phrases that could not be looked for: nothing from outside could be written."""
+    phrases_file = settings.screening_phrases_file
+    if phrases_file is not None:
+        try:
+            parse_phrases(phrases_file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, PhrasesInvalidError) as fault:
+            raise StartError(f"screening_phrases_file: {fault}") from fault
 
 
 def _bookkeeping(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.sensitive import STANDARD, Terms
-from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 
 
 class Role(enum.StrEnum):
@@ -20,6 +20,10 @@ class Role(enum.StrEnum):
     OPERATOR = "operator"
     AUDITOR = "auditor"
     SYSTEM = "system"
+
+
+REVIEWERS: Final = (Role.SUPERVISOR, Role.OPERATOR, Role.SYSTEM)
+"""Who is shown what was held back."""
 
 
 class Verb(enum.Enum):
@@ -104,5 +108,7 @@ class RegionRules:
     allows_lowering: bool = False
     """An entry may be written over by what is trusted less than it is."""
     screening: ScreeningProfile = ScreeningProfile.FULL
+    stale_screening: StaleScreening = StaleScreening.RETURN
+    without_verdict: WithoutVerdict = WithoutVerdict.REFUSE
     redaction: Terms = STANDARD
     """What becomes of secrets and personal data that are written there."""

@@ -341,6 +341,19 @@ def plan_removal(head: bytes, rules: RegionRules, current: Current, act: Act, mo
     return made
 
 
+def plan_lowered(head: bytes, rules: RegionRules, current: Current, label: Label, act: Act, moment: Moment) -> Plan:
+    """Plan the present state anew under a lower label: the same content, so what it was made of stays known."""
+    made = Plan()
+    before = current.record
+    record = _successor(current, before, moment.now_ms, rules)
+    if before is not None:
+        record.label = label._replace(extends_from=label.extends_from or before.sequence)
+        record.acts = (*before.acts, act)
+    made.guards.append(AtRevision(head, current.revision))
+    _write(made, head, rules, current, record)
+    return made
+
+
 def plan_end(
     head: bytes, rules: RegionRules, current: Current, expire_time_ms: int, act: Act, moment: Moment
 ) -> Plan | None:

@@ -219,6 +219,12 @@ SCREENINGS_OF_PRINCIPAL_ENTRIES_MAX: Final = 16
 """Texts that wait to be screened by one server, and of them one agent's."""
 SCREENING_S_MAX: Final = 60.0
 """The largest text from outside takes about 15 seconds of a processor that does nothing else."""
+PROMPT_PER_SOURCE_ENTRIES_DEFAULT: Final = 3
+PROMPT_PER_SOURCE_ENTRIES_MAX: Final = 100
+"""Of one source in a part of a prompt."""
+PHRASES_ENTRIES_MAX: Final = 1_000
+PHRASE_CHARACTERS_MAX: Final = 256
+"""What an operator has looked for besides: so many phrases, each so long."""
 CLASSIFIED_SEGMENT_CHARACTERS_MAX: Final = 6_000
 CLASSIFIED_STEP_CHARACTERS_MAX: Final = 5_500
 """Of the parts that are classified one by one; each has the last 500 characters of the one before."""

@@ -11,7 +11,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import WITHOUT_ID, Region, RegionKind, parse_agent, parse_region
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +74,8 @@ class RegionRule(NamedTuple):
     screening: ScreeningProfile | None = None
     secrets: Handling | None = None
     personal_data: Handling | None = None
+    stale_screening: StaleScreening | None = None
+    without_verdict: WithoutVerdict | None = None
 
 
 class Ruling(NamedTuple):
@@ -114,6 +116,8 @@ class Policy:
     """What is said of the screening of what a tool gives, by its name."""
     redaction: Terms = STANDARD
     """What becomes of secrets and personal data, where no rule says otherwise."""
+    tool_stale_screening: Mapping[str, StaleScreening] = field(default_factory=dict)
+    """What is said of what a tool gave and older rules have let in, by its name."""
     _by_pattern: dict[str, RegionRule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -166,13 +170,12 @@ class Policy:
 
     def says_the_same_as(self, other: Policy) -> bool:
         """Say whether another policy lays down the same."""
-        return (self._by_pattern, self.administrators, self.tools, self.tool_screening, self.redaction) == (
-            other._by_pattern,
-            other.administrators,
-            other.tools,
-            other.tool_screening,
-            other.redaction,
-        )
+        return self._said == other._said
+
+    @property
+    def _said(self) -> tuple[object, ...]:
+        of_tools = (self.tools, self.tool_screening, self.tool_stale_screening)
+        return (self._by_pattern, self.administrators, *of_tools, self.redaction)
 
     def may_administer(self, principal: Principal) -> bool:
         """Say whether the principal may change this policy and delete the board."""
@@ -189,6 +192,8 @@ _OF_RULES = (
     "taint_mode",
     "allows_lowering",
     "screening",
+    "stale_screening",
+    "without_verdict",
 )
 _READERS = frozenset({Role.AUDITOR})
 _NOWHERE = Region(RegionKind.SHARED, "")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from kokuban_server.core.access import Grants, Principal
+from kokuban_server.core.names import RegionKind
+from kokuban_server.core.policy import acts_for
 
 if TYPE_CHECKING:
-    from kokuban_server.core.names import EntryKey
+    from collections.abc import Iterable
+
+    from kokuban_server.core.access import Role
+    from kokuban_server.core.names import EntryKey, Region
     from kokuban_server.core.screening.screening import Finding
     from kokuban_server.core.trust import Label, Source
 
@@ -18,6 +25,43 @@ class QuarantineState(enum.IntEnum):
     WAITING = 1
     RELEASED = 2
     REJECTED = 3
+    PENDING = 4
+    """Nothing has screened it yet."""
+
+
+class HeldAuthor(NamedTuple):
+    """By whose right a commit is made later: no more of it than the commit needs."""
+
+    roles: frozenset[Role]
+    is_development: bool
+    acting: tuple[Region, ...]
+    """Those regions of the commit that are the author's own to act for."""
+    expires_ms: int
+
+    @classmethod
+    def of(cls, principal: Principal, regions: Iterable[Region]) -> HeldAuthor:
+        """Give what is kept of a principal whose commit names some regions."""
+        acting = tuple(region for region in dict.fromkeys(regions) if acts_for(principal, region))
+        return cls(principal.roles, principal.is_development, acting, principal.expires_ms)
+
+    def principal(self, tenant: str, agent: str) -> Principal:
+        """Give the author as it may act now."""
+
+        def grants(kind: RegionKind) -> Grants:
+            return Grants(frozenset(region.id for region in self.acting if region.kind is kind))
+
+        kinds = (RegionKind.USER, RegionKind.CONVERSATION, RegionKind.TASK)
+        users, conversations, tasks = map(grants, kinds)
+        return Principal(
+            tenant,
+            agent,
+            self.roles,
+            self.is_development,
+            users=users,
+            conversations=conversations,
+            tasks=tasks,
+            expires_ms=self.expires_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +77,7 @@ class Quarantined:
     labels: tuple[tuple[int, Label], ...]
     """By the mutation's place."""
     findings: tuple[Finding, ...]
-    """The gravest first; never none."""
+    """The gravest first; none while it is pending."""
     rule_set: str
     field: str
     """Where the gravest was found."""
@@ -47,3 +91,5 @@ class Quarantined:
     review_time_ms: int = 0
     sequences: tuple[int, ...] = ()
     """Of the written entries, once it was released."""
+    author: HeldAuthor | None = None
+    """Of one that is pending."""

@@ -355,6 +355,19 @@ class ContentQuarantined(Refusal):
 
 
 @dataclass(eq=False)
+class ContentPending(Refusal):
+    """Nothing is screened now; the commit is kept, and made once it was."""
+
+    field_path: str
+    quarantine_id: str
+    reason = "CONTENT_PENDING"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path, "quarantine_id": self.quarantine_id}
+
+
+@dataclass(eq=False)
 class ContentRefused(Refusal):
     """Screening found what a reviewer should see first, and the commit is not kept."""
 

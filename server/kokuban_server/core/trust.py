@@ -60,6 +60,20 @@ class ScreeningProfile(enum.StrEnum):
     OFF = "off"
 
 
+class StaleScreening(enum.StrEnum):
+    """What becomes, until the rules of now have judged it, of what older ones have let in."""
+
+    RETURN = "return"
+    WITHHOLD = "withhold"
+
+
+class WithoutVerdict(enum.StrEnum):
+    """What becomes of a commit whose texts would have to be screened while nothing is."""
+
+    REFUSE = "refuse"
+    HOLD = "hold"
+
+
 class Parent(NamedTuple):
     """A state of an entry that something was made of, or that was given to a read scope."""
 
@@ -95,9 +109,11 @@ class Label(NamedTuple):
 
     def onto(self, before: Label, sequence: int) -> Label:
         """Give the label of what changes a state without replacing all of it: trusted no more than that was."""
+        let_in_by = "" if before.endorsed_by else before.screened_by  # a reviewer's word stands
         return self._replace(
             trust=min(self.trust, before.trust),
             extends_from=before.extends_from or sequence,
+            screened_by=let_in_by or self.screened_by,
             suspicious=self.suspicious or before.suspicious,
             holds=self.holds | before.holds,
             unsearched=self.unsearched or before.unsearched,
@@ -107,6 +123,10 @@ class Label(NamedTuple):
         """Give the label of what was screened and let in: what is suspicious is data, whoever gave it."""
         trust = min(self.trust, Trust.EXTERNAL) if suspicious else self.trust
         return self._replace(trust=trust, screened_by=rule_set, suspicious=suspicious)
+
+    def held_back(self, rule_set: str) -> Label:
+        """Give the label of what was let in and turned out to be what is held back: only reviewers are shown it."""
+        return self._replace(trust=Trust.SUSPECT, screened_by=rule_set, suspicious=True)
 
     def holding(self, holds: frozenset[Kind], *, unsearched: bool) -> Label:
         """Give the label of what holds such content."""

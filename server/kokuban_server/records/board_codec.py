@@ -12,7 +12,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import NO_POLICY, Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 from kokuban_server.records.provenance_codec import encode_bar, read_bar
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ def encode_board(board: BoardRecord) -> bytes:
         message.policy.secrets = redaction.secret.name
         message.policy.personal_data = redaction.personal.name
         message.policy.unsearched = redaction.unsearched.name
-        screening = board.policy.tool_screening
+        screening, stale = board.policy.tool_screening, board.policy.tool_stale_screening
         for tool, trust in board.policy.tools.items():
-            message.policy.tools.add(name=tool, trust=trust, screening=screening.get(tool, ""))
+            message.policy.tools.add(
+                name=tool, trust=trust, screening=screening.get(tool, ""), stale_screening=stale.get(tool, "")
+            )
     message.removals = board.removals
     message.bars.extend(map(encode_bar, board.bars))
     if board.receipt is not None:
@@ -100,6 +102,8 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         screening=rule.screening or "",
         secrets=rule.secrets.name if rule.secrets else "",
         personal_data=rule.personal_data.name if rule.personal_data else "",
+        stale_screening=rule.stale_screening or "",
+        without_verdict=rule.without_verdict or "",
     )
 
 
@@ -111,12 +115,13 @@ def _policy(stored: pb.StoredPolicy) -> Policy:
     administrators = parse_subjects(stored.administrators.subjects, "administrators")
     tools = {tool.name: Trust(tool.trust) for tool in stored.tools}
     screening = {tool.name: ScreeningProfile(tool.screening) for tool in stored.tools if tool.screening}
+    stale = {tool.name: StaleScreening(tool.stale_screening) for tool in stored.tools if tool.stale_screening}
     redaction = Terms(
         _handling(stored.secrets) or STANDARD.secret,
         _handling(stored.personal_data) or STANDARD.personal,
         _handling(stored.unsearched) or STANDARD.unsearched,
     )
-    return Policy(tuple(map(_rule, stored.rules)), administrators, tools, screening, redaction)
+    return Policy(tuple(map(_rule, stored.rules)), administrators, tools, screening, redaction, stale)
 
 
 def _handling(name: str) -> Handling | None:
@@ -149,6 +154,8 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         ScreeningProfile(stored.screening) if stored.screening else None,
         _handling(stored.secrets),
         _handling(stored.personal_data),
+        StaleScreening(stored.stale_screening) if stored.stale_screening else None,
+        WithoutVerdict(stored.without_verdict) if stored.without_verdict else None,
     )
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from kokuban.store.v1 import records_pb2 as pb
 from kokuban_server.core.entry import Act, EntryRecord, EntryState, Form, OperationAnswer, Value
 from kokuban_server.core.refusals import StoreCorrupt
+from kokuban_server.core.rescreening import Progress
 from kokuban_server.core.trust import OWN_WORD, Label
 from kokuban_server.records.task_codec import encode_event, read_event
 from kokuban_server.records.trust_codec import encode_label, read_label
@@ -171,6 +172,20 @@ def decode_mark(key: bytes, raw: bytes) -> tuple[int, int]:
     except DecodeError as error:
         raise StoreCorrupt(key, f"not a compaction mark: {error}") from error
     return message.time_ms, message.revision
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """Give the stored form of how far a rule set has come."""
+    return pb.RescreeningRecord(**progress._asdict()).SerializeToString()
+
+
+def decode_progress(key: bytes, raw: bytes) -> Progress:
+    """Read how far a rule set has come."""
+    try:
+        message = pb.RescreeningRecord.FromString(raw)
+    except DecodeError as error:
+        raise StoreCorrupt(key, f"not how far a rule set has come: {error}") from error
+    return Progress(*(getattr(message, name) for name in Progress._fields))
 
 
 def encode_board_size(size_bytes: int, revision: int) -> bytes:

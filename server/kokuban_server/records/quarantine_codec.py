@@ -5,8 +5,9 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from kokuban.store.v1 import records_pb2 as pb
+from kokuban_server.core.access import Role
 from kokuban_server.core.names import EntryKey, parse_region
-from kokuban_server.core.quarantine import Quarantined, QuarantineState
+from kokuban_server.core.quarantine import HeldAuthor, Quarantined, QuarantineState
 from kokuban_server.core.refusals import InvalidRequest, StoreCorrupt
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding
@@ -31,7 +32,17 @@ def encode_quarantined(item: Quarantined) -> bytes:
         review_time_ms=item.review_time_ms,
         keys=[pb.ParentRecord(region=str(key.region), path=key.path) for key in item.keys],
         operation=item.operation,
+        author=None if item.author is None else _encode_author(item.author),
     ).SerializeToString()
+
+
+def _encode_author(author: HeldAuthor) -> pb.HeldAuthorRecord:
+    return pb.HeldAuthorRecord(
+        roles=sorted(author.roles),
+        is_development=author.is_development,
+        acting=map(str, author.acting),
+        expires_ms=author.expires_ms,
+    )
 
 
 def _encode_finding(finding: Finding) -> pb.FindingRecord:
@@ -66,9 +77,15 @@ def decode_quarantined(key: bytes, raw: bytes) -> Quarantined:
             message.review_reason,
             message.review_time_ms,
             tuple(message.sequences),
+            _author(message.author) if message.HasField("author") else None,
         )
     except (DecodeError, ValueError, InvalidRequest) as error:
         raise StoreCorrupt(key, f"not a commit in quarantine: {error}") from error
+
+
+def _author(message: pb.HeldAuthorRecord) -> HeldAuthor:
+    roles = frozenset(map(Role, message.roles))
+    return HeldAuthor(roles, message.is_development, tuple(map(parse_region, message.acting)), message.expires_ms)
 
 
 def _finding(message: pb.FindingRecord) -> Finding:

@@ -37,7 +37,7 @@ from kokuban_server.core.names import EntryKey, Region, RegionKind, parse_board,
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import is_epoch
 from kokuban_server.core.tasks import is_reserved
-from kokuban_server.core.trust import UNDECLARED, Source, SourceKind, Trust
+from kokuban_server.core.trust import UNDECLARED, Source, SourceKind
 from kokuban_server.wire import decode_tasks
 from kokuban_server.wire.fields import (
     NANOS_PER_MS,
@@ -446,8 +446,6 @@ def trusting(
 ) -> Trusting:
     """Give how much trust a read wants, and where it is noted what it was given of less."""
     floor = trust_level(message.floor, "floor") if message.floor else None
-    if floor is Trust.SUSPECT:
-        raise InvalidRequest("FIELD_INVALID", "floor", "what is held back is for reviewers")
     return Trusting(floor, session_given(message.session)) if floor is not None or message.session else UNSAID
 
 

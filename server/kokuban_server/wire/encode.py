@@ -342,7 +342,17 @@ def _varint(number: int) -> bytes:
 
 def server_status(status: ServerStatus) -> admin_pb.GetStatusResponse:
     """Give how the server and its store are."""
-    store = status.store
+    store, progress = status.store, status.rescreening
+    rescreening = None
+    if progress is not None:
+        rescreening = admin_pb.Rescreening(
+            rule_set=progress.rule_set,
+            begin_time=timestamp(progress.begin_time_ms),
+            waiting_count=progress.waiting,
+            kept_count=progress.kept,
+            lowered_count=progress.lowered,
+            withheld_count=progress.withheld,
+        )
     return admin_pb.GetStatusResponse(
         server_version=status.server_version,
         store_kind=store.kind,
@@ -355,6 +365,7 @@ def server_status(status: ServerStatus) -> admin_pb.GetStatusResponse:
         size_bytes=store.size_bytes,
         size_bytes_max=store.size_bytes_max,
         leader=store.leader,
+        rescreening=rescreening,
     )
 
 

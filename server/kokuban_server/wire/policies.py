@@ -16,7 +16,7 @@ from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.policy import Policy, RegionRule, Subjects, parse_subjects
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.sensitive import STANDARD, Handling, Terms
-from kokuban_server.core.trust import ScreeningProfile, TaintMode, Trust
+from kokuban_server.core.trust import ScreeningProfile, StaleScreening, TaintMode, Trust, WithoutVerdict
 from kokuban_server.wire.encode import timestamp
 from kokuban_server.wire.fields import duration_ms, too_many, trust_level, words
 
@@ -38,6 +38,16 @@ _PROFILES = {
     trust_pb2.SCREENING_PROFILE_FULL: ScreeningProfile.FULL,
     trust_pb2.SCREENING_PROFILE_OFF: ScreeningProfile.OFF,
 }
+_STALE = {
+    trust_pb2.STALE_SCREENING_RETURN: StaleScreening.RETURN,
+    trust_pb2.STALE_SCREENING_WITHHOLD: StaleScreening.WITHHOLD,
+}
+_STALE_SCREENING = {stale: message for message, stale in _STALE.items()}
+_WITHOUT = {
+    trust_pb2.WITHOUT_VERDICT_REFUSE: WithoutVerdict.REFUSE,
+    trust_pb2.WITHOUT_VERDICT_HOLD: WithoutVerdict.HOLD,
+}
+_WITHOUT_VERDICT = {without: message for message, without in _WITHOUT.items()}
 _SCREENING = {profile: message for message, profile in _PROFILES.items()}
 HANDLINGS = {
     Handling.MASK: trust_pb2.REDACTION_HANDLING_MASK,
@@ -82,12 +92,17 @@ def decode(message: pb.Policy, place: str) -> Policy:
         for index, tool in enumerate(message.tools)
         if tool.screening
     }
+    stale = {
+        tool.name: _stale(tool.stale_screening, f"{place}.tools[{index}].stale_screening")
+        for index, tool in enumerate(message.tools)
+        if tool.stale_screening
+    }
     redaction = Terms(
         _handling(message.secrets, f"{place}.secrets") or STANDARD.secret,
         _handling(message.personal_data, f"{place}.personal_data") or STANDARD.personal,
         _handling(message.unsearched, f"{place}.unsearched") or STANDARD.unsearched,
     )
-    return Policy(rules, administrators, tools, screening, redaction)
+    return Policy(rules, administrators, tools, screening, redaction, stale)
 
 
 def _handling(number: int, place: str) -> Handling | None:
@@ -103,6 +118,12 @@ def _profile(number: int, place: str) -> ScreeningProfile:
     if number not in _PROFILES:
         raise InvalidRequest("FIELD_INVALID", place, "not a profile that this server knows")
     return _PROFILES[trust_pb2.ScreeningProfile.ValueType(number)]
+
+
+def _stale(number: int, place: str) -> StaleScreening:
+    if number not in _STALE:
+        raise InvalidRequest("FIELD_INVALID", place, "not a way of handling that this server knows")
+    return _STALE[trust_pb2.StaleScreening.ValueType(number)]
 
 
 def _tools(message: pb.Policy, place: str) -> dict[str, Trust]:
@@ -132,6 +153,11 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
     if has("history_age_max"):
         field = f"{place}.history_age_max"
         age_ms = duration_ms(message.history_age_max, field, limits.POLICY_HISTORY_AGE_MS_MIN, limits.EXPIRY_MS_MAX)
+    without = message.without_verdict
+    if without and without not in _WITHOUT:
+        raise InvalidRequest(
+            "FIELD_INVALID", f"{place}.without_verdict", "not a way of handling that this server knows"
+        )
     return RegionRule(
         message.pattern,
         _subjects(message.readers, f"{place}.readers") if has("readers") else None,
@@ -148,6 +174,8 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         _profile(message.screening, f"{place}.screening") if message.screening else None,
         _handling(message.secrets, f"{place}.secrets"),
         _handling(message.personal_data, f"{place}.personal_data"),
+        _stale(message.stale_screening, f"{place}.stale_screening") if message.stale_screening else None,
+        _WITHOUT[without] if without else None,
     )
 
 
@@ -171,6 +199,8 @@ def encode(policy: Policy) -> pb.Policy:
         tool = message.tools.add(name=name, trust=trust.value)
         if name in policy.tool_screening:
             tool.screening = _SCREENING[policy.tool_screening[name]]
+        if name in policy.tool_stale_screening:
+            tool.stale_screening = _STALE_SCREENING[policy.tool_stale_screening[name]]
     return message
 
 
@@ -192,6 +222,10 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         message.taint_mode = _TAINT_MODES[rule.taint_mode]
     if rule.screening is not None:
         message.screening = _SCREENING[rule.screening]
+    if rule.stale_screening is not None:
+        message.stale_screening = _STALE_SCREENING[rule.stale_screening]
+    if rule.without_verdict is not None:
+        message.without_verdict = _WITHOUT_VERDICT[rule.without_verdict]
     if rule.secrets is not None:
         message.secrets = HANDLINGS[rule.secrets]
     if rule.personal_data is not None:

@@ -13,9 +13,10 @@ from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.app.redactions import NOTHING
 from kokuban_server.core import limits
-from kokuban_server.core.refusals import Refusal, ServerDraining
+from kokuban_server.core.refusals import InvalidRequest, Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
 from kokuban_server.wire.fields import parse_message
+from kokuban_server.wire.prompts import answer_as_prompt, per_source_max
 from kokuban_server.wire.redacting import redactions
 from kokuban_server.wire.rpc import (
     Call,
@@ -194,13 +195,20 @@ class BoardService:
         message = parse_message(board_pb.BatchGetEntriesRequest, raw)
         board, named, freshness = decode.batch_get(message)
         trusting = decode.trusting(message)
+        per_source_max(message.prompt)
         entries = await self._reads.batch_get(call.principal, board, named, freshness, call.deadline, trusting)
-        return encode.batch(entries, self._epoch).SerializeToString()
+        response = encode.batch(entries, self._epoch)
+        if message.HasField("prompt"):
+            answer_as_prompt(response, message.prompt)
+        return response.SerializeToString()
 
     async def list_entries(self, raw: bytes, call: Call) -> bytes:
         """Read one page of entries."""
         message = parse_message(board_pb.ListEntriesRequest, raw)
         board, region, path, size, token, freshness = decode.list_entries(message)
+        per_source_max(message.prompt)
+        if message.omit_values and message.HasField("prompt"):
+            raise InvalidRequest("FIELD_INVALID", "omit_values", "a prompt is made of values")
         page = await self._reads.list_entries(
             call.principal,
             board,
@@ -213,7 +221,10 @@ class BoardService:
             decode.trusting(message),
             omit_values=message.omit_values,
         )
-        return encode.listing(page, self._epoch, omit_values=message.omit_values).SerializeToString()
+        response = encode.listing(page, self._epoch, omit_values=message.omit_values)
+        if message.HasField("prompt"):
+            answer_as_prompt(response, message.prompt)
+        return response.SerializeToString()
 
     async def list_revisions(self, raw: bytes, call: Call) -> bytes:
         """Read one page of an entry's history."""
@@ -255,7 +266,9 @@ class AdminService:
     async def get_status(self, raw: bytes, call: Call) -> bytes:
         """Say how the server and its store are."""
         parse_message(admin_pb.GetStatusRequest, raw)
-        return encode.server_status(await self._administration.status(call.deadline)).SerializeToString()
+        return encode.server_status(
+            await self._administration.status(call.principal, call.deadline)
+        ).SerializeToString()
 
     async def compact(self, raw: bytes, call: Call) -> bytes:
         """Forget history."""

@@ -83,6 +83,7 @@ class GetStatusResponse(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    RESCREENING_FIELD_NUMBER: _builtins.int
     server_version: _builtins.str
     """server_version is the server's version."""
     store_kind: _builtins.str
@@ -107,6 +108,12 @@ class GetStatusResponse(_message.Message):
     def store_time(self) -> _timestamp_pb2.Timestamp:
         """store_time is the store's never-decreasing time."""
 
+    @_builtins.property
+    def rescreening(self) -> Global___Rescreening:
+        """rescreening is how far the server's screening rules have come with judging what older ones let in. Set for operators, once these
+        rules have begun.
+        """
+
     def __init__(
         self,
         *,
@@ -121,14 +128,59 @@ class GetStatusResponse(_message.Message):
         size_bytes: _builtins.int = ...,
         size_bytes_max: _builtins.int = ...,
         leader: _builtins.str = ...,
+        rescreening: Global___Rescreening | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["store_time", b"store_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rescreening", b"rescreening", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_revision", b"compacted_revision", "epoch", b"epoch", "leader", b"leader", "revision", b"revision", "server_version", b"server_version", "size_bytes", b"size_bytes", "size_bytes_max", b"size_bytes_max", "store_kind", b"store_kind", "store_time", b"store_time", "store_version", b"store_version", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_revision", b"compacted_revision", "epoch", b"epoch", "leader", b"leader", "rescreening", b"rescreening", "revision", b"revision", "server_version", b"server_version", "size_bytes", b"size_bytes", "size_bytes_max", b"size_bytes_max", "store_kind", b"store_kind", "store_time", b"store_time", "store_version", b"store_version", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Rescreening(_message.Message):
+    """Rescreening is how far screening rules have come with judging the entries, of the whole store, that older rules let in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_SET_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    KEPT_COUNT_FIELD_NUMBER: _builtins.int
+    LOWERED_COUNT_FIELD_NUMBER: _builtins.int
+    WITHHELD_COUNT_FIELD_NUMBER: _builtins.int
+    rule_set: _builtins.str
+    """rule_set names the rules."""
+    waiting_count: _builtins.int
+    """waiting_count is how many entries are left, about. 0 once all are judged; an hour later it is looked for what came late."""
+    kept_count: _builtins.int
+    """kept_count is how many stay as they were."""
+    lowered_count: _builtins.int
+    """lowered_count is how many are trusted less since, or marked as suspicious."""
+    withheld_count: _builtins.int
+    """withheld_count is how many are shown to reviewers only, since."""
+    @_builtins.property
+    def begin_time(self) -> _timestamp_pb2.Timestamp:
+        """begin_time is when they began."""
+
+    def __init__(
+        self,
+        *,
+        rule_set: _builtins.str = ...,
+        begin_time: _timestamp_pb2.Timestamp | None = ...,
+        waiting_count: _builtins.int = ...,
+        kept_count: _builtins.int = ...,
+        lowered_count: _builtins.int = ...,
+        withheld_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "kept_count", b"kept_count", "lowered_count", b"lowered_count", "rule_set", b"rule_set", "waiting_count", b"waiting_count", "withheld_count", b"withheld_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rescreening: _TypeAlias = Rescreening  # noqa: Y015
 
 @_typing.final
 class CompactRequest(_message.Message):

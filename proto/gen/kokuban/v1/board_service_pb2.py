@@ -28,7 +28,7 @@ from kokuban.v1 import lock_pb2 as kokuban_dot_v1_dot_lock__pb2
 from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/board_service.proto\x12\nkokuban.v1\x1a\x17kokuban/v1/commit.proto\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xad\x01\n\x0fGetEntryRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x30\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12%\n\x05\x66loor\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x05 \x01(\t\"C\n\x10GetEntryResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12\r\n\x05token\x18\x02 \x01(\t\"\xb5\x01\n\x16\x42\x61tchGetEntriesRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x04keys\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x30\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12%\n\x05\x66loor\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x05 \x01(\t\"s\n\x17\x42\x61tchGetEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12%\n\x07missing\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05token\x18\x03 \x01(\t\"\xe7\x01\n\x12ListEntriesRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x30\n\x0b\x63onsistency\x18\x06 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12\x13\n\x0bomit_values\x18\x07 \x01(\x08\x12%\n\x05\x66loor\x18\x08 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\t \x01(\t\"a\n\x13ListEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"\xa7\x01\n\x14ListRevisionsRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12%\n\x05\x66loor\x18\x05 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x06 \x01(\t\"k\n\x15ListRevisionsResponse\x12*\n\trevisions\x18\x01 \x03(\x0b\x32\x17.kokuban.v1.EntryChange\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"+\n\x0bWatchTarget\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"\x99\x01\n\x0cWatchRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12(\n\x07targets\x18\x02 \x03(\x0b\x32\x17.kokuban.v1.WatchTarget\x12\x0f\n\x05\x61\x66ter\x18\x03 \x01(\tH\x00\x12\x12\n\x08snapshot\x18\x04 \x01(\x08H\x00\x12\r\n\x03now\x18\x05 \x01(\x08H\x00\x12\x13\n\x0bomit_values\x18\x06 \x01(\x08\x42\x07\n\x05start\"E\n\rWatchSnapshot\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"7\n\x0bWatchEvents\x12(\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x17.kokuban.v1.EntryChange\"\x0f\n\rWatchBookmark\"\x10\n\x0eWatchGoingAway\"\xe4\x01\n\rWatchResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12-\n\x08snapshot\x18\x02 \x01(\x0b\x32\x19.kokuban.v1.WatchSnapshotH\x00\x12)\n\x06\x65vents\x18\x03 \x01(\x0b\x32\x17.kokuban.v1.WatchEventsH\x00\x12-\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x19.kokuban.v1.WatchBookmarkH\x00\x12\x30\n\ngoing_away\x18\x05 \x01(\x0b\x32\x1a.kokuban.v1.WatchGoingAwayH\x00\x42\t\n\x07\x63ontent\"m\n\x13\x43heckCurrentRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12$\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x13.kokuban.v1.EntryAt\x12!\n\x06\x66\x65nces\x18\x03 \x03(\x0b\x32\x11.kokuban.v1.Fence\"\x8b\x01\n\x14\x43heckCurrentResponse\x12\x0f\n\x07\x63urrent\x18\x01 \x01(\x08\x12+\n\rstale_entries\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12&\n\x0blost_fences\x18\x03 \x03(\x0b\x32\x11.kokuban.v1.Fence\x12\r\n\x05token\x18\x04 \x01(\t2\x82\x05\n\x0c\x42oardService\x12?\n\x06\x43ommit\x12\x19.kokuban.v1.CommitRequest\x1a\x1a.kokuban.v1.CommitResponse\x12U\n\x0c\x43ommitStream\x12\x1f.kokuban.v1.CommitStreamRequest\x1a .kokuban.v1.CommitStreamResponse(\x01\x30\x01\x12\x45\n\x08GetEntry\x12\x1b.kokuban.v1.GetEntryRequest\x1a\x1c.kokuban.v1.GetEntryResponse\x12Z\n\x0f\x42\x61tchGetEntries\x12\".kokuban.v1.BatchGetEntriesRequest\x1a#.kokuban.v1.BatchGetEntriesResponse\x12N\n\x0bListEntries\x12\x1e.kokuban.v1.ListEntriesRequest\x1a\x1f.kokuban.v1.ListEntriesResponse\x12T\n\rListRevisions\x12 .kokuban.v1.ListRevisionsRequest\x1a!.kokuban.v1.ListRevisionsResponse\x12>\n\x05Watch\x12\x18.kokuban.v1.WatchRequest\x1a\x19.kokuban.v1.WatchResponse0\x01\x12Q\n\x0c\x43heckCurrent\x12\x1f.kokuban.v1.CheckCurrentRequest\x1a .kokuban.v1.CheckCurrentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekokuban/v1/board_service.proto\x12\nkokuban.v1\x1a\x17kokuban/v1/commit.proto\x1a\x16kokuban/v1/entry.proto\x1a\x15kokuban/v1/lock.proto\x1a\x16kokuban/v1/trust.proto\"\xad\x01\n\x0fGetEntryRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x30\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12%\n\x05\x66loor\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x05 \x01(\t\"C\n\x10GetEntryResponse\x12 \n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x11.kokuban.v1.Entry\x12\r\n\x05token\x18\x02 \x01(\t\"\'\n\rPromptOptions\x12\x16\n\x0eper_source_max\x18\x01 \x01(\x05\"\xe0\x01\n\x16\x42\x61tchGetEntriesRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\"\n\x04keys\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x30\n\x0b\x63onsistency\x18\x03 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12%\n\x05\x66loor\x18\x04 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x05 \x01(\t\x12)\n\x06prompt\x18\x06 \x01(\x0b\x32\x19.kokuban.v1.PromptOptions\"\x83\x01\n\x17\x42\x61tchGetEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12%\n\x07missing\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12\r\n\x05token\x18\x03 \x01(\t\x12\x0e\n\x06prompt\x18\x04 \x01(\t\"\x92\x02\n\x12ListEntriesRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x30\n\x0b\x63onsistency\x18\x06 \x01(\x0b\x32\x1b.kokuban.v1.ReadConsistency\x12\x13\n\x0bomit_values\x18\x07 \x01(\x08\x12%\n\x05\x66loor\x18\x08 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\t \x01(\t\x12)\n\x06prompt\x18\n \x01(\x0b\x32\x19.kokuban.v1.PromptOptions\"q\n\x13ListEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\x12\x0e\n\x06prompt\x18\x04 \x01(\t\"\xa7\x01\n\x14ListRevisionsRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12!\n\x03key\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.EntryKey\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12%\n\x05\x66loor\x18\x05 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12\x0f\n\x07session\x18\x06 \x01(\t\"k\n\x15ListRevisionsResponse\x12*\n\trevisions\x18\x01 \x03(\x0b\x32\x17.kokuban.v1.EntryChange\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"+\n\x0bWatchTarget\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"\x99\x01\n\x0cWatchRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12(\n\x07targets\x18\x02 \x03(\x0b\x32\x17.kokuban.v1.WatchTarget\x12\x0f\n\x05\x61\x66ter\x18\x03 \x01(\tH\x00\x12\x12\n\x08snapshot\x18\x04 \x01(\x08H\x00\x12\r\n\x03now\x18\x05 \x01(\x08H\x00\x12\x13\n\x0bomit_values\x18\x06 \x01(\x08\x42\x07\n\x05start\"E\n\rWatchSnapshot\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.kokuban.v1.Entry\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"7\n\x0bWatchEvents\x12(\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x17.kokuban.v1.EntryChange\"\x0f\n\rWatchBookmark\"\x10\n\x0eWatchGoingAway\"\xe4\x01\n\rWatchResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12-\n\x08snapshot\x18\x02 \x01(\x0b\x32\x19.kokuban.v1.WatchSnapshotH\x00\x12)\n\x06\x65vents\x18\x03 \x01(\x0b\x32\x17.kokuban.v1.WatchEventsH\x00\x12-\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x19.kokuban.v1.WatchBookmarkH\x00\x12\x30\n\ngoing_away\x18\x05 \x01(\x0b\x32\x1a.kokuban.v1.WatchGoingAwayH\x00\x42\t\n\x07\x63ontent\"m\n\x13\x43heckCurrentRequest\x12\r\n\x05\x62oard\x18\x01 \x01(\t\x12$\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x13.kokuban.v1.EntryAt\x12!\n\x06\x66\x65nces\x18\x03 \x03(\x0b\x32\x11.kokuban.v1.Fence\"\x8b\x01\n\x14\x43heckCurrentResponse\x12\x0f\n\x07\x63urrent\x18\x01 \x01(\x08\x12+\n\rstale_entries\x18\x02 \x03(\x0b\x32\x14.kokuban.v1.EntryKey\x12&\n\x0blost_fences\x18\x03 \x03(\x0b\x32\x11.kokuban.v1.Fence\x12\r\n\x05token\x18\x04 \x01(\t2\x82\x05\n\x0c\x42oardService\x12?\n\x06\x43ommit\x12\x19.kokuban.v1.CommitRequest\x1a\x1a.kokuban.v1.CommitResponse\x12U\n\x0c\x43ommitStream\x12\x1f.kokuban.v1.CommitStreamRequest\x1a .kokuban.v1.CommitStreamResponse(\x01\x30\x01\x12\x45\n\x08GetEntry\x12\x1b.kokuban.v1.GetEntryRequest\x1a\x1c.kokuban.v1.GetEntryResponse\x12Z\n\x0f\x42\x61tchGetEntries\x12\".kokuban.v1.BatchGetEntriesRequest\x1a#.kokuban.v1.BatchGetEntriesResponse\x12N\n\x0bListEntries\x12\x1e.kokuban.v1.ListEntriesRequest\x1a\x1f.kokuban.v1.ListEntriesResponse\x12T\n\rListRevisions\x12 .kokuban.v1.ListRevisionsRequest\x1a!.kokuban.v1.ListRevisionsResponse\x12>\n\x05Watch\x12\x18.kokuban.v1.WatchRequest\x1a\x19.kokuban.v1.WatchResponse0\x01\x12Q\n\x0c\x43heckCurrent\x12\x1f.kokuban.v1.CheckCurrentRequest\x1a .kokuban.v1.CheckCurrentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,36 +39,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETENTRYREQUEST']._serialized_end=316
   _globals['_GETENTRYRESPONSE']._serialized_start=318
   _globals['_GETENTRYRESPONSE']._serialized_end=385
-  _globals['_BATCHGETENTRIESREQUEST']._serialized_start=388
-  _globals['_BATCHGETENTRIESREQUEST']._serialized_end=569
-  _globals['_BATCHGETENTRIESRESPONSE']._serialized_start=571
-  _globals['_BATCHGETENTRIESRESPONSE']._serialized_end=686
-  _globals['_LISTENTRIESREQUEST']._serialized_start=689
-  _globals['_LISTENTRIESREQUEST']._serialized_end=920
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=922
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1019
-  _globals['_LISTREVISIONSREQUEST']._serialized_start=1022
-  _globals['_LISTREVISIONSREQUEST']._serialized_end=1189
-  _globals['_LISTREVISIONSRESPONSE']._serialized_start=1191
-  _globals['_LISTREVISIONSRESPONSE']._serialized_end=1298
-  _globals['_WATCHTARGET']._serialized_start=1300
-  _globals['_WATCHTARGET']._serialized_end=1343
-  _globals['_WATCHREQUEST']._serialized_start=1346
-  _globals['_WATCHREQUEST']._serialized_end=1499
-  _globals['_WATCHSNAPSHOT']._serialized_start=1501
-  _globals['_WATCHSNAPSHOT']._serialized_end=1570
-  _globals['_WATCHEVENTS']._serialized_start=1572
-  _globals['_WATCHEVENTS']._serialized_end=1627
-  _globals['_WATCHBOOKMARK']._serialized_start=1629
-  _globals['_WATCHBOOKMARK']._serialized_end=1644
-  _globals['_WATCHGOINGAWAY']._serialized_start=1646
-  _globals['_WATCHGOINGAWAY']._serialized_end=1662
-  _globals['_WATCHRESPONSE']._serialized_start=1665
-  _globals['_WATCHRESPONSE']._serialized_end=1893
-  _globals['_CHECKCURRENTREQUEST']._serialized_start=1895
-  _globals['_CHECKCURRENTREQUEST']._serialized_end=2004
-  _globals['_CHECKCURRENTRESPONSE']._serialized_start=2007
-  _globals['_CHECKCURRENTRESPONSE']._serialized_end=2146
-  _globals['_BOARDSERVICE']._serialized_start=2149
-  _globals['_BOARDSERVICE']._serialized_end=2791
+  _globals['_PROMPTOPTIONS']._serialized_start=387
+  _globals['_PROMPTOPTIONS']._serialized_end=426
+  _globals['_BATCHGETENTRIESREQUEST']._serialized_start=429
+  _globals['_BATCHGETENTRIESREQUEST']._serialized_end=653
+  _globals['_BATCHGETENTRIESRESPONSE']._serialized_start=656
+  _globals['_BATCHGETENTRIESRESPONSE']._serialized_end=787
+  _globals['_LISTENTRIESREQUEST']._serialized_start=790
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1064
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1066
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1179
+  _globals['_LISTREVISIONSREQUEST']._serialized_start=1182
+  _globals['_LISTREVISIONSREQUEST']._serialized_end=1349
+  _globals['_LISTREVISIONSRESPONSE']._serialized_start=1351
+  _globals['_LISTREVISIONSRESPONSE']._serialized_end=1458
+  _globals['_WATCHTARGET']._serialized_start=1460
+  _globals['_WATCHTARGET']._serialized_end=1503
+  _globals['_WATCHREQUEST']._serialized_start=1506
+  _globals['_WATCHREQUEST']._serialized_end=1659
+  _globals['_WATCHSNAPSHOT']._serialized_start=1661
+  _globals['_WATCHSNAPSHOT']._serialized_end=1730
+  _globals['_WATCHEVENTS']._serialized_start=1732
+  _globals['_WATCHEVENTS']._serialized_end=1787
+  _globals['_WATCHBOOKMARK']._serialized_start=1789
+  _globals['_WATCHBOOKMARK']._serialized_end=1804
+  _globals['_WATCHGOINGAWAY']._serialized_start=1806
+  _globals['_WATCHGOINGAWAY']._serialized_end=1822
+  _globals['_WATCHRESPONSE']._serialized_start=1825
+  _globals['_WATCHRESPONSE']._serialized_end=2053
+  _globals['_CHECKCURRENTREQUEST']._serialized_start=2055
+  _globals['_CHECKCURRENTREQUEST']._serialized_end=2164
+  _globals['_CHECKCURRENTRESPONSE']._serialized_start=2167
+  _globals['_CHECKCURRENTRESPONSE']._serialized_end=2306
+  _globals['_BOARDSERVICE']._serialized_start=2309
+  _globals['_BOARDSERVICE']._serialized_end=2951
 # @@protoc_insertion_point(module_scope)

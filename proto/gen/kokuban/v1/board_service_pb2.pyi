@@ -37,7 +37,7 @@ class GetEntryRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -98,6 +98,36 @@ class GetEntryResponse(_message.Message):
 Global___GetEntryResponse: _TypeAlias = GetEntryResponse  # noqa: Y015
 
 @_typing.final
+class PromptOptions(_message.Message):
+    """PromptOptions asks for entries as text for a model. What is trusted as an agent's word or more is shown as it stands, with the
+    markers of chat templates spelled apart. What came from outside is shown only between two lines with a number made for this
+    answer, one JSON object a line, in which every control character, invisible character and sign of markup is escaped. What is
+    withheld is named and not shown.
+
+    It makes orders in external text easier to tell from one's own. No form of words makes a model ignore them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PER_SOURCE_MAX_FIELD_NUMBER: _builtins.int
+    per_source_max: _builtins.int
+    """per_source_max is how many entries of one source (by its URI) are shown, 1 to 100, so that none fills the prompt; how many are
+    left out is said. 0 means 3.
+    """
+    def __init__(
+        self,
+        *,
+        per_source_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["per_source_max", b"per_source_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptOptions: _TypeAlias = PromptOptions  # noqa: Y015
+
+@_typing.final
 class BatchGetEntriesRequest(_message.Message):
     """BatchGetEntriesRequest asks for several entries."""
 
@@ -108,12 +138,13 @@ class BatchGetEntriesRequest(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -128,6 +159,12 @@ class BatchGetEntriesRequest(_message.Message):
     def consistency(self) -> _entry_pb2.ReadConsistency:
         """consistency is how fresh the answer must be. Not given means strong."""
 
+    @_builtins.property
+    def prompt(self) -> Global___PromptOptions:
+        """prompt asks for the entries as a part of a model's prompt. Then they come without values and metadata.
+        `RESPONSE_TOO_LARGE` if that part would be larger than 3 MiB.
+        """
+
     def __init__(
         self,
         *,
@@ -136,10 +173,11 @@ class BatchGetEntriesRequest(_message.Message):
         consistency: _entry_pb2.ReadConsistency | None = ...,
         floor: _trust_pb2.TrustLevel.ValueType = ...,
         session: _builtins.str = ...,
+        prompt: Global___PromptOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "keys", b"keys", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "keys", b"keys", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -154,8 +192,11 @@ class BatchGetEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     """token names the state that was read."""
+    prompt: _builtins.str
+    """prompt is what was asked for by the request's."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """entries are those that are there, in the order asked; those below the floor without value and metadata. If they are larger than 3 MiB together the request is refused with
@@ -172,10 +213,11 @@ class BatchGetEntriesResponse(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         missing: _abc.Iterable[_entry_pb2.EntryKey] | None = ...,
         token: _builtins.str = ...,
+        prompt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "missing", b"missing", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "missing", b"missing", "prompt", b"prompt", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -196,6 +238,7 @@ class ListEntriesRequest(_message.Message):
     OMIT_VALUES_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     board: _builtins.str
     """board is the board's id. Required."""
     region: _builtins.str
@@ -211,7 +254,7 @@ class ListEntriesRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same
@@ -221,6 +264,12 @@ class ListEntriesRequest(_message.Message):
     @_builtins.property
     def consistency(self) -> _entry_pb2.ReadConsistency:
         """consistency is how fresh the answer must be. Not given means strong."""
+
+    @_builtins.property
+    def prompt(self) -> Global___PromptOptions:
+        """prompt asks for the entries as a part of a model's prompt. Then they come without values and metadata, and not with
+        `omit_values`. `RESPONSE_TOO_LARGE` if that part would be larger than 3 MiB.
+        """
 
     def __init__(
         self,
@@ -234,10 +283,11 @@ class ListEntriesRequest(_message.Message):
         omit_values: _builtins.bool = ...,
         floor: _trust_pb2.TrustLevel.ValueType = ...,
         session: _builtins.str = ...,
+        prompt: Global___PromptOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consistency", b"consistency", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "omit_values", b"omit_values", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "region", b"region", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board", b"board", "consistency", b"consistency", "floor", b"floor", "omit_values", b"omit_values", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "prompt", b"prompt", "region", b"region", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -252,10 +302,13 @@ class ListEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """next_page_token asks for the next page. Empty at the end."""
     token: _builtins.str
     """token names the state that was read."""
+    prompt: _builtins.str
+    """prompt is what was asked for by the request's."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """entries are in order of their path's segments, an entry before what is below it."""
@@ -266,10 +319,11 @@ class ListEntriesResponse(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         next_page_token: _builtins.str = ...,
         token: _builtins.str = ...,
+        prompt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token", "prompt", b"prompt", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,7 +350,7 @@ class ListRevisionsRequest(_message.Message):
     floor: _trust_pb2.TrustLevel.ValueType
     """floor is the least trusted that is wanted: what is trusted less is withheld. Not set: the region's read floor, which is
     `AGENT` unless the board's policy says otherwise. `EXTERNAL` asks for external text, which then comes as
-    `Value.external`. `SUSPECT` is refused: that is for reviewers.
+    `Value.external`. `SUSPECT`, what was held back, is for reviewers (`ROLE_REQUIRED`).
     """
     session: _builtins.str
     """session is one of the caller's sessions, whose read scope notes the external text that is given: what is written in the same

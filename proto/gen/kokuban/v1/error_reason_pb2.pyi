@@ -328,7 +328,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_WITHHELD: _ErrorReason.ValueType  # 77
     """FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
-    at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+    at its revision. If it is trusted as much, it was removed since the state that was asked for, or older rules let it in and the
+    policy withholds it until it is judged (`stale_screening`): ask again later. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
     `AGENT`.
     """
     ERROR_REASON_PARENT_NOT_FOUND: _ErrorReason.ValueType  # 78
@@ -441,6 +442,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ARCHIVE_TOO_LARGE: _ErrorReason.ValueType  # 109
     """FAILED_PRECONDITION. An entry of the task is larger than a line of an archive may be. Metadata: task, path, limit, actual. Example:
     `limit` = `1000000`.
+    """
+    ERROR_REASON_CONTENT_PENDING: _ErrorReason.ValueType  # 110
+    """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
+    wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
+    not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+    Example: `field` = `mutations[0]`.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -755,7 +762,8 @@ session. Metadata: session, limit. Example: `limit` = `256`.
 """
 ERROR_REASON_WITHHELD: ErrorReason.ValueType  # 77
 """FAILED_PRECONDITION. The entry is there, but trusted less than the request's floor. Ask with a lower floor, or write over it
-at its revision. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
+at its revision. If it is trusted as much, it was removed since the state that was asked for, or older rules let it in and the
+policy withholds it until it is judged (`stale_screening`): ask again later. Metadata: region, path, revision, epoch, trust, floor, token. Example: `trust` = `EXTERNAL`, `floor` =
 `AGENT`.
 """
 ERROR_REASON_PARENT_NOT_FOUND: ErrorReason.ValueType  # 78
@@ -868,5 +876,11 @@ field, line (its number in the archive), detail. Example: `field` = `lines[0]`, 
 ERROR_REASON_ARCHIVE_TOO_LARGE: ErrorReason.ValueType  # 109
 """FAILED_PRECONDITION. An entry of the task is larger than a line of an archive may be. Metadata: task, path, limit, actual. Example:
 `limit` = `1000000`.
+"""
+ERROR_REASON_CONTENT_PENDING: ErrorReason.ValueType  # 110
+"""FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
+wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
+not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+Example: `field` = `mutations[0]`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -27,29 +27,29 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kokuban.v1 import trust_pb2 as kokuban_dot_v1_dot_trust__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kokuban/v1/policy.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/trust.proto\"\x9b\x02\n\x06Policy\x12%\n\x05rules\x18\x01 \x03(\x0b\x32\x16.kokuban.v1.RegionRule\x12,\n\x0e\x61\x64ministrators\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12#\n\x05tools\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.ToolRule\x12.\n\x07secrets\x18\x04 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x34\n\rpersonal_data\x18\x05 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x31\n\nunsearched\x18\x06 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\"p\n\x08ToolRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05trust\x18\x02 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12/\n\tscreening\x18\x03 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningProfile\"\x1c\n\x08Subjects\x12\x10\n\x08subjects\x18\x01 \x03(\t\"\xc7\x05\n\nRegionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12%\n\x07readers\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12%\n\x07writers\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12%\n\x07lockers\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12!\n\x14\x61llows_unconditional\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12\x35\n\x10lock_requirement\x18\x06 \x01(\x0e\x32\x1b.kokuban.v1.LockRequirement\x12\"\n\x15history_revisions_max\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x32\n\x0fhistory_age_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x64\x65\x66\x61ult_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\nread_floor\x18\n \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12)\n\ntaint_mode\x18\x0b \x01(\x0e\x32\x15.kokuban.v1.TaintMode\x12\x1c\n\x0f\x61llows_lowering\x18\x0c \x01(\x08H\x02\x88\x01\x01\x12/\n\tscreening\x18\r \x01(\x0e\x32\x1c.kokuban.v1.ScreeningProfile\x12.\n\x07secrets\x18\x0e \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x34\n\rpersonal_data\x18\x0f \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandlingB\x17\n\x15_allows_unconditionalB\x18\n\x16_history_revisions_maxB\x12\n\x10_allows_lowering\"l\n\x0cPolicyRecord\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12,\n\x08set_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t*\x8c\x01\n\x0fLockRequirement\x12 \n\x1cLOCK_REQUIREMENT_UNSPECIFIED\x10\x00\x12\x1e\n\x1aLOCK_REQUIREMENT_IF_LOCKED\x10\x01\x12\x1d\n\x19LOCK_REQUIREMENT_REQUIRED\x10\x02\x12\x18\n\x14LOCK_REQUIREMENT_OFF\x10\x03*i\n\tTaintMode\x12\x1a\n\x16TAINT_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTAINT_MODE_OFF\x10\x01\x12\x14\n\x10TAINT_MODE_TRACK\x10\x02\x12\x16\n\x12TAINT_MODE_ENFORCE\x10\x03*J\n\x04Verb\x12\x14\n\x10VERB_UNSPECIFIED\x10\x00\x12\r\n\tVERB_READ\x10\x01\x12\x0e\n\nVERB_WRITE\x10\x02\x12\r\n\tVERB_LOCK\x10\x03*\x8f\x01\n\x0e\x41\x63\x63\x65ssDecision\x12\x1f\n\x1b\x41\x43\x43\x45SS_DECISION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45SS_DECISION_ALLOWED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45SS_DECISION_FORBIDDEN\x10\x02\x12 \n\x1c\x41\x43\x43\x45SS_DECISION_NOT_READABLE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kokuban/v1/policy.proto\x12\nkokuban.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16kokuban/v1/trust.proto\"\x9b\x02\n\x06Policy\x12%\n\x05rules\x18\x01 \x03(\x0b\x32\x16.kokuban.v1.RegionRule\x12,\n\x0e\x61\x64ministrators\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12#\n\x05tools\x18\x03 \x03(\x0b\x32\x14.kokuban.v1.ToolRule\x12.\n\x07secrets\x18\x04 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x34\n\rpersonal_data\x18\x05 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x31\n\nunsearched\x18\x06 \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\"\xa5\x01\n\x08ToolRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05trust\x18\x02 \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12/\n\tscreening\x18\x03 \x01(\x0e\x32\x1c.kokuban.v1.ScreeningProfile\x12\x33\n\x0fstale_screening\x18\x04 \x01(\x0e\x32\x1a.kokuban.v1.StaleScreening\"\x1c\n\x08Subjects\x12\x10\n\x08subjects\x18\x01 \x03(\t\"\xb1\x06\n\nRegionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12%\n\x07readers\x18\x02 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12%\n\x07writers\x18\x03 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12%\n\x07lockers\x18\x04 \x01(\x0b\x32\x14.kokuban.v1.Subjects\x12!\n\x14\x61llows_unconditional\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12\x35\n\x10lock_requirement\x18\x06 \x01(\x0e\x32\x1b.kokuban.v1.LockRequirement\x12\"\n\x15history_revisions_max\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x32\n\x0fhistory_age_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x64\x65\x66\x61ult_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\nread_floor\x18\n \x01(\x0e\x32\x16.kokuban.v1.TrustLevel\x12)\n\ntaint_mode\x18\x0b \x01(\x0e\x32\x15.kokuban.v1.TaintMode\x12\x1c\n\x0f\x61llows_lowering\x18\x0c \x01(\x08H\x02\x88\x01\x01\x12/\n\tscreening\x18\r \x01(\x0e\x32\x1c.kokuban.v1.ScreeningProfile\x12.\n\x07secrets\x18\x0e \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x34\n\rpersonal_data\x18\x0f \x01(\x0e\x32\x1d.kokuban.v1.RedactionHandling\x12\x33\n\x0fstale_screening\x18\x10 \x01(\x0e\x32\x1a.kokuban.v1.StaleScreening\x12\x33\n\x0fwithout_verdict\x18\x11 \x01(\x0e\x32\x1a.kokuban.v1.WithoutVerdictB\x17\n\x15_allows_unconditionalB\x18\n\x16_history_revisions_maxB\x12\n\x10_allows_lowering\"l\n\x0cPolicyRecord\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12,\n\x08set_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t*\x8c\x01\n\x0fLockRequirement\x12 \n\x1cLOCK_REQUIREMENT_UNSPECIFIED\x10\x00\x12\x1e\n\x1aLOCK_REQUIREMENT_IF_LOCKED\x10\x01\x12\x1d\n\x19LOCK_REQUIREMENT_REQUIRED\x10\x02\x12\x18\n\x14LOCK_REQUIREMENT_OFF\x10\x03*i\n\tTaintMode\x12\x1a\n\x16TAINT_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTAINT_MODE_OFF\x10\x01\x12\x14\n\x10TAINT_MODE_TRACK\x10\x02\x12\x16\n\x12TAINT_MODE_ENFORCE\x10\x03*J\n\x04Verb\x12\x14\n\x10VERB_UNSPECIFIED\x10\x00\x12\r\n\tVERB_READ\x10\x01\x12\x0e\n\nVERB_WRITE\x10\x02\x12\r\n\tVERB_LOCK\x10\x03*\x8f\x01\n\x0e\x41\x63\x63\x65ssDecision\x12\x1f\n\x1b\x41\x43\x43\x45SS_DECISION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45SS_DECISION_ALLOWED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45SS_DECISION_FORBIDDEN\x10\x02\x12 \n\x1c\x41\x43\x43\x45SS_DECISION_NOT_READABLE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kokuban.v1.policy_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LOCKREQUIREMENT']._serialized_start=1383
-  _globals['_LOCKREQUIREMENT']._serialized_end=1523
-  _globals['_TAINTMODE']._serialized_start=1525
-  _globals['_TAINTMODE']._serialized_end=1630
-  _globals['_VERB']._serialized_start=1632
-  _globals['_VERB']._serialized_end=1706
-  _globals['_ACCESSDECISION']._serialized_start=1709
-  _globals['_ACCESSDECISION']._serialized_end=1852
+  _globals['_LOCKREQUIREMENT']._serialized_start=1543
+  _globals['_LOCKREQUIREMENT']._serialized_end=1683
+  _globals['_TAINTMODE']._serialized_start=1685
+  _globals['_TAINTMODE']._serialized_end=1790
+  _globals['_VERB']._serialized_start=1792
+  _globals['_VERB']._serialized_end=1866
+  _globals['_ACCESSDECISION']._serialized_start=1869
+  _globals['_ACCESSDECISION']._serialized_end=2012
   _globals['_POLICY']._serialized_start=129
   _globals['_POLICY']._serialized_end=412
-  _globals['_TOOLRULE']._serialized_start=414
-  _globals['_TOOLRULE']._serialized_end=526
-  _globals['_SUBJECTS']._serialized_start=528
-  _globals['_SUBJECTS']._serialized_end=556
-  _globals['_REGIONRULE']._serialized_start=559
-  _globals['_REGIONRULE']._serialized_end=1270
-  _globals['_POLICYRECORD']._serialized_start=1272
-  _globals['_POLICYRECORD']._serialized_end=1380
+  _globals['_TOOLRULE']._serialized_start=415
+  _globals['_TOOLRULE']._serialized_end=580
+  _globals['_SUBJECTS']._serialized_start=582
+  _globals['_SUBJECTS']._serialized_end=610
+  _globals['_REGIONRULE']._serialized_start=613
+  _globals['_REGIONRULE']._serialized_end=1430
+  _globals['_POLICYRECORD']._serialized_start=1432
+  _globals['_POLICYRECORD']._serialized_end=1540
 # @@protoc_insertion_point(module_scope)

@@ -206,22 +206,26 @@ class ToolRule(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
     SCREENING_FIELD_NUMBER: _builtins.int
+    STALE_SCREENING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the tool's, as writers declare it in `DeclaredSource.name`. 1 to 256 bytes."""
     trust: _trust_pb2.TrustLevel.ValueType
     """trust is the most that what it gives may be trusted: `EXTERNAL`, `AGENT` or `USER`."""
     screening: _trust_pb2.ScreeningProfile.ValueType
     """screening is whether what it gives is screened. Unspecified: as in the region."""
+    stale_screening: _trust_pb2.StaleScreening.ValueType
+    """stale_screening is what becomes of what it gave and older rules have let in. Unspecified: as in the region."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         trust: _trust_pb2.TrustLevel.ValueType = ...,
         screening: _trust_pb2.ScreeningProfile.ValueType = ...,
+        stale_screening: _trust_pb2.StaleScreening.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "stale_screening", b"stale_screening", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -280,6 +284,8 @@ class RegionRule(_message.Message):
     SCREENING_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
+    STALE_SCREENING_FIELD_NUMBER: _builtins.int
+    WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region, as in `shared:plan`, or a kind, as in `task:*`. The regions `tenant` and `global` lie beyond the board."""
     allows_unconditional: _builtins.bool
@@ -304,6 +310,12 @@ class RegionRule(_message.Message):
     """secrets is what becomes of secrets that are written there. Unspecified: as the policy says of the whole board."""
     personal_data: _trust_pb2.RedactionHandling.ValueType
     """personal_data likewise."""
+    stale_screening: _trust_pb2.StaleScreening.ValueType
+    """stale_screening is what becomes of what older rules have let in, until the rules of now have judged it. Unspecified: not said."""
+    without_verdict: _trust_pb2.WithoutVerdict.ValueType
+    """without_verdict is what becomes of a commit that writes there what would have to be screened, while nothing is. Of a commit that
+    does so in several regions, all must say `HOLD`. Unspecified: not said.
+    """
     @_builtins.property
     def readers(self) -> Global___Subjects:
         """readers are who may read: for all others the region is not there."""
@@ -344,10 +356,12 @@ class RegionRule(_message.Message):
         screening: _trust_pb2.ScreeningProfile.ValueType = ...,
         secrets: _trust_pb2.RedactionHandling.ValueType = ...,
         personal_data: _trust_pb2.RedactionHandling.ValueType = ...,
+        stale_screening: _trust_pb2.StaleScreening.ValueType = ...,
+        without_verdict: _trust_pb2.WithoutVerdict.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015

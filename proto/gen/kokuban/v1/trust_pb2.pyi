@@ -120,6 +120,60 @@ SCREENING_PROFILE_OFF: ScreeningProfile.ValueType  # 2
 """Nothing looks at it: for what is trusted as much as the team's own code."""
 Global___ScreeningProfile: _TypeAlias = ScreeningProfile  # noqa: Y015
 
+class _StaleScreening:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StaleScreeningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StaleScreening.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STALE_SCREENING_UNSPECIFIED: _StaleScreening.ValueType  # 0
+    """Never sent."""
+    STALE_SCREENING_RETURN: _StaleScreening.ValueType  # 1
+    """It is given as before. What holds without a policy."""
+    STALE_SCREENING_WITHHOLD: _StaleScreening.ValueType  # 2
+    """It is withheld. States of the past are not judged again: those that older rules have let in stay withheld, also from `local`
+    reads, which may be of the past.
+    """
+
+class StaleScreening(_StaleScreening, metaclass=_StaleScreeningEnumTypeWrapper):
+    """StaleScreening is what becomes, after a server with another rule set has started, of what older rules have let in, until it
+    has been judged again. That is done in the background.
+    """
+
+STALE_SCREENING_UNSPECIFIED: StaleScreening.ValueType  # 0
+"""Never sent."""
+STALE_SCREENING_RETURN: StaleScreening.ValueType  # 1
+"""It is given as before. What holds without a policy."""
+STALE_SCREENING_WITHHOLD: StaleScreening.ValueType  # 2
+"""It is withheld. States of the past are not judged again: those that older rules have let in stay withheld, also from `local`
+reads, which may be of the past.
+"""
+Global___StaleScreening: _TypeAlias = StaleScreening  # noqa: Y015
+
+class _WithoutVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WithoutVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WithoutVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WITHOUT_VERDICT_UNSPECIFIED: _WithoutVerdict.ValueType  # 0
+    """Never sent."""
+    WITHOUT_VERDICT_REFUSE: _WithoutVerdict.ValueType  # 1
+    """It is refused with `SCREENING_UNAVAILABLE`, and can be tried again. What holds without a policy."""
+    WITHOUT_VERDICT_HOLD: _WithoutVerdict.ValueType  # 2
+    """It is kept whole, readable to nobody, and answered with `CONTENT_PENDING`; it is committed once it was screened."""
+
+class WithoutVerdict(_WithoutVerdict, metaclass=_WithoutVerdictEnumTypeWrapper):
+    """WithoutVerdict is what becomes of a commit whose texts would have to be screened while what screens is down or too slow."""
+
+WITHOUT_VERDICT_UNSPECIFIED: WithoutVerdict.ValueType  # 0
+"""Never sent."""
+WITHOUT_VERDICT_REFUSE: WithoutVerdict.ValueType  # 1
+"""It is refused with `SCREENING_UNAVAILABLE`, and can be tried again. What holds without a policy."""
+WITHOUT_VERDICT_HOLD: WithoutVerdict.ValueType  # 2
+"""It is kept whole, readable to nobody, and answered with `CONTENT_PENDING`; it is committed once it was screened."""
+Global___WithoutVerdict: _TypeAlias = WithoutVerdict  # noqa: Y015
+
 class _RedactionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015

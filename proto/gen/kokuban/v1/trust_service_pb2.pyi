@@ -38,6 +38,8 @@ class _QuarantineStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Quara
     """It was released, and committed."""
     QUARANTINE_STATE_REJECTED: _QuarantineState.ValueType  # 3
     """It was rejected; its content is gone."""
+    QUARANTINE_STATE_PENDING: _QuarantineState.ValueType  # 4
+    """It was not screened yet, and is committed, or waits for a reviewer, once it was. Nobody can review it."""
 
 class QuarantineState(_QuarantineState, metaclass=_QuarantineStateEnumTypeWrapper):
     """QuarantineState is what became of a commit in quarantine."""
@@ -50,6 +52,8 @@ QUARANTINE_STATE_RELEASED: QuarantineState.ValueType  # 2
 """It was released, and committed."""
 QUARANTINE_STATE_REJECTED: QuarantineState.ValueType  # 3
 """It was rejected; its content is gone."""
+QUARANTINE_STATE_PENDING: QuarantineState.ValueType  # 4
+"""It was not screened yet, and is committed, or waits for a reviewer, once it was. Nobody can review it."""
 Global___QuarantineState: _TypeAlias = QuarantineState  # noqa: Y015
 
 class _QuarantineDecision:

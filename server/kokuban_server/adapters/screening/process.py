@@ -21,6 +21,8 @@ from kokuban_server.core import limits
 from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kokuban_server.core.redaction.masking import Redaction, Wish
     from kokuban_server.core.screening.screening import Screening
     from kokuban_server.core.trust import Source
@@ -31,9 +33,13 @@ _ATTEMPTS_MAX = 2
 
 
 class ProcessScreener:
-    """Starts its process when it is first asked, and another one where that has ended or takes too long."""
+    """Starts its process when it is first asked, and another one where that has ended or takes too long.
 
-    def __init__(self) -> None:
+    `phrases_file` holds what is looked for besides.
+    """
+
+    def __init__(self, phrases_file: Path | None = None) -> None:
+        self._more = [] if phrases_file is None else [str(phrases_file)]
         self._turn = asyncio.Lock()
         self._worker: _Worker | None = None
 
@@ -79,8 +85,8 @@ class ProcessScreener:
             ours, theirs = socket.socketpair()
             with theirs:
                 # Not by the event loop: uvloop forks, and the handlers that gRPC has for forks can end the child.
-                process = subprocess.Popen(  # noqa: ASYNC220 - takes a few milliseconds; our own module
-                    [sys.executable, "-m", "kokuban_server.adapters.screening.worker"],
+                process = subprocess.Popen(  # noqa: ASYNC220, S603 - takes a few milliseconds; our own module
+                    [sys.executable, "-m", "kokuban_server.adapters.screening.worker", *self._more],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,  # a traceback could hold what agents wrote, which no log may

@@ -15,7 +15,7 @@ from kokuban_server.core.screening.views import PLAIN, canonical
 from kokuban_server.core.trust import SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kokuban_server.core.screening.rules import Rule
     from kokuban_server.core.screening.views import Canonical, View
@@ -120,6 +120,11 @@ def judge(found: Canonical, source: Source) -> Screening:
     return Screening(_verdict(findings, source), tuple(findings), tuple(shown), RULES_VERSION)
 
 
+def worst_of(findings: Iterable[Finding]) -> Severity:
+    """Give the severity of the gravest."""
+    return Severity(max((finding.severity.value for finding in findings), default=Severity.NOTE.value))
+
+
 def with_findings(screening: Screening, more: list[Finding], source: Source) -> Screening:
     """Give the verdict on a text in which more was found than the rules did."""
     findings = sorted([*more, *screening.findings], key=lambda finding: -finding.severity.value)
@@ -178,15 +183,16 @@ def _signs(text: str) -> Iterator[Finding]:
     for rule, severity, pattern in _SIGNS:
         found = pattern.search(text)
         if found:
-            yield Finding(rule, severity, PLAIN, found.span(), _excerpt(found.group()))
+            yield Finding(rule, severity, PLAIN, found.span(), excerpt_of(found.group()))
 
 
 def _finding(rule: str, severity: Severity, view: View, span: tuple[int, int]) -> Finding:
     start, end = span
-    return Finding(rule, severity, view.name, view.origin(start, end), _excerpt(view.text[start:end]))
+    return Finding(rule, severity, view.name, view.origin(start, end), excerpt_of(view.text[start:end]))
 
 
-def _excerpt(text: str) -> str:
+def excerpt_of(text: str) -> str:
+    """Give the beginning of what matched, made safe to look at."""
     most = limits.SCREENED_EXCERPT_CHARACTERS_MAX
     return _visible(text[:most])[:most]
 

@@ -10,7 +10,7 @@ from kokuban_server.core.entry import Form
 
 if TYPE_CHECKING:
     from kokuban_server.core.commit import Step
-    from kokuban_server.core.entry import Value
+    from kokuban_server.core.entry import EntryRecord, Value
 
 
 def text_of(step: Step, reason: str) -> str:
@@ -23,6 +23,17 @@ def text_of(step: Step, reason: str) -> str:
         event = mutation.event
         labels = [*mutation.words.values(), event.step, event.subject, event.fingerprint, event.snapshot]
     return "\n".join(filter(None, [words_of(step), *labels, step.target.key.path, reason]))
+
+
+def text_of_state(state: EntryRecord, path: str) -> str:
+    """Give everything that an entry's state says in words, likewise."""
+    said = [] if state.value is None else [_words(state.value)]
+    said += [f"{name}: {text}" for name, text in state.metadata.items()]
+    event = state.event
+    if event is not None:
+        said += [event.step, event.subject, event.fingerprint, event.snapshot]
+    reasons = dict.fromkeys(act.reason for act in state.acts)
+    return "\n".join(filter(None, [*said, path, *reasons]))
 
 
 def words_of(step: Step) -> str:

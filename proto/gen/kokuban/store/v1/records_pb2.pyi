@@ -1355,6 +1355,7 @@ class QuarantineRecord(_message.Message):
     REVIEW_TIME_MS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
     request: _builtins.bytes
     """request is the commit as it was sent; empty once it was reviewed."""
     agent: _builtins.str
@@ -1366,7 +1367,7 @@ class QuarantineRecord(_message.Message):
     field: _builtins.str
     """field is where the gravest was found."""
     state: _builtins.int
-    """state is 1 while it waits, 2 when it was released, 3 when it was rejected."""
+    """state is 1 while it waits, 2 when it was released, 3 when it was rejected, 4 while it waits for what screens."""
     reviewer: _builtins.str
     """reviewer is who reviewed it."""
     review_reason: _builtins.str
@@ -1395,6 +1396,10 @@ class QuarantineRecord(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ParentRecord]:
         """keys are the entries that it would write: region and path."""
 
+    @_builtins.property
+    def author(self) -> Global___HeldAuthorRecord:
+        """author is by whose right it is committed; only while it waits for what screens."""
+
     def __init__(
         self,
         *,
@@ -1413,14 +1418,111 @@ class QuarantineRecord(_message.Message):
         review_time_ms: _builtins.int = ...,
         keys: _abc.Iterable[Global___ParentRecord] | None = ...,
         operation: _builtins.bytes = ...,
+        author: Global___HeldAuthorRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "create_time_ms", b"create_time_ms", "field", b"field", "findings", b"findings", "keys", b"keys", "labels", b"labels", "operation", b"operation", "request", b"request", "review_reason", b"review_reason", "review_time_ms", b"review_time_ms", "reviewer", b"reviewer", "rule_set", b"rule_set", "sequences", b"sequences", "source", b"source", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "author", b"author", "create_time_ms", b"create_time_ms", "field", b"field", "findings", b"findings", "keys", b"keys", "labels", b"labels", "operation", b"operation", "request", b"request", "review_reason", b"review_reason", "review_time_ms", b"review_time_ms", "reviewer", b"reviewer", "rule_set", b"rule_set", "sequences", b"sequences", "source", b"source", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuarantineRecord: _TypeAlias = QuarantineRecord  # noqa: Y015
+
+@_typing.final
+class HeldAuthorRecord(_message.Message):
+    """HeldAuthorRecord is by whose right a commit is made that waits for what screens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLES_FIELD_NUMBER: _builtins.int
+    IS_DEVELOPMENT_FIELD_NUMBER: _builtins.int
+    ACTING_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    is_development: _builtins.bool
+    """is_development is whether everything is its own."""
+    expires_ms: _builtins.int
+    """expires_ms is when its credential ends; 0 for never."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """roles are the author's, in words."""
+
+    @_builtins.property
+    def acting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """acting are those regions of the commit that are the author's own to act for."""
+
+    def __init__(
+        self,
+        *,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        is_development: _builtins.bool = ...,
+        acting: _abc.Iterable[_builtins.str] | None = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldAuthorRecord: _TypeAlias = HeldAuthorRecord  # noqa: Y015
+
+@_typing.final
+class RescreeningRecord(_message.Message):
+    """RescreeningRecord is how far what older rules have let in was judged again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_SET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    JUDGED_REVISION_FIELD_NUMBER: _builtins.int
+    WALK_REVISION_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    LOWERED_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    rule_set: _builtins.str
+    """rule_set names the rules that judge."""
+    epoch: _builtins.str
+    """epoch is that of the store whose revisions are meant."""
+    judged_revision: _builtins.int
+    """judged_revision is up to which revision all states were judged."""
+    walk_revision: _builtins.int
+    """walk_revision is where the walk began that is under way; 0 for none."""
+    after: _builtins.bytes
+    """after is the key up to which that has come."""
+    kept: _builtins.int
+    """kept counts what was judged and stays as it was."""
+    lowered: _builtins.int
+    """lowered counts what is trusted less, or marked, since."""
+    withheld: _builtins.int
+    """withheld counts what only reviewers are shown since."""
+    begin_time_ms: _builtins.int
+    """begin_time_ms is when these rules began to judge."""
+    waiting: _builtins.int
+    """waiting counts what is left for the walk, about."""
+    def __init__(
+        self,
+        *,
+        rule_set: _builtins.str = ...,
+        epoch: _builtins.str = ...,
+        judged_revision: _builtins.int = ...,
+        walk_revision: _builtins.int = ...,
+        after: _builtins.bytes = ...,
+        kept: _builtins.int = ...,
+        lowered: _builtins.int = ...,
+        withheld: _builtins.int = ...,
+        begin_time_ms: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin_time_ms", b"begin_time_ms", "epoch", b"epoch", "judged_revision", b"judged_revision", "kept", b"kept", "lowered", b"lowered", "rule_set", b"rule_set", "waiting", b"waiting", "walk_revision", b"walk_revision", "withheld", b"withheld"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescreeningRecord: _TypeAlias = RescreeningRecord  # noqa: Y015
 
 @_typing.final
 class StoredSubjects(_message.Message):
@@ -1467,6 +1569,8 @@ class StoredRegionRule(_message.Message):
     SCREENING_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
+    STALE_SCREENING_FIELD_NUMBER: _builtins.int
+    WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -1491,6 +1595,10 @@ class StoredRegionRule(_message.Message):
     """secrets is what becomes of secrets, in words, or empty."""
     personal_data: _builtins.str
     """personal_data is what becomes of personal data, in words, or empty."""
+    stale_screening: _builtins.str
+    """stale_screening is what becomes of what older rules have let in, in words, or empty."""
+    without_verdict: _builtins.str
+    """without_verdict is what becomes of what cannot be screened, in words, or empty."""
     @_builtins.property
     def readers(self) -> Global___StoredSubjects:
         """readers are who may read."""
@@ -1521,10 +1629,12 @@ class StoredRegionRule(_message.Message):
         screening: _builtins.str = ...,
         secrets: _builtins.str = ...,
         personal_data: _builtins.str = ...,
+        stale_screening: _builtins.str = ...,
+        without_verdict: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "taint_mode", b"taint_mode", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
@@ -1558,22 +1668,26 @@ class StoredToolRule(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
     SCREENING_FIELD_NUMBER: _builtins.int
+    STALE_SCREENING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the tool's."""
     trust: _builtins.int
     """trust is the most that what it gives is trusted."""
     screening: _builtins.str
     """screening is what is screened, in words, or empty."""
+    stale_screening: _builtins.str
+    """stale_screening is what becomes of what older rules have let in, in words, or empty."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         trust: _builtins.int = ...,
         screening: _builtins.str = ...,
+        stale_screening: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "trust", b"trust"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "screening", b"screening", "stale_screening", b"stale_screening", "trust", b"trust"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

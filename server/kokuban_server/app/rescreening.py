@@ -1,0 +1,344 @@
+"""Judging again, in the background, what older rules have let in.
+
+A walk goes over the present states of all entries, and its place is kept in the store. A state that stays as it was is not
+written; one that turns out worse is written anew under a lower label, guarded on what was read. So a server may be killed at
+any step, and two may work at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kokuban_server.app.background import Turns
+from kokuban_server.app.commits import puts_of
+from kokuban_server.app.mirrored_store import records_below
+from kokuban_server.app.ownership import Ownership
+from kokuban_server.app.screenings import VERDICT_ATTEMPTS
+from kokuban_server.core import keys, limits
+from kokuban_server.core.access import Principal
+from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
+from kokuban_server.core.commit import Moment, plan_lowered
+from kokuban_server.core.entry import Act, Current, EntryState
+from kokuban_server.core.names import RegionKind
+from kokuban_server.core.policy import NO_POLICY
+from kokuban_server.core.refusals import (
+    Contended,
+    DeadlineTooShort,
+    PrincipalLimitReached,
+    StoreCorrupt,
+    TooManyRequests,
+)
+from kokuban_server.core.rescreening import Progress, is_judged_again
+from kokuban_server.core.screening.rules import Severity
+from kokuban_server.core.screening.screening import worst_of
+from kokuban_server.core.screening.writes import text_of_state
+from kokuban_server.core.trust import Source, SourceKind, Trust
+from kokuban_server.ports.board_store import STRONG, CommitRefused
+from kokuban_server.ports.screener import ScreenerError
+from kokuban_server.records.board_codec import encode_board
+from kokuban_server.records.codec import decode_entry, decode_progress, encode_entry, encode_progress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from kokuban_server.app.boards import Board, Boards
+    from kokuban_server.app.judged_states import JudgedStates
+    from kokuban_server.app.screenings import Screenings
+    from kokuban_server.app.store_time import StoreTime
+    from kokuban_server.core.access import RegionRules
+    from kokuban_server.core.change_set import Guard
+    from kokuban_server.core.entry import EntryRecord
+    from kokuban_server.core.trust import Label
+    from kokuban_server.ports.board_store import BoardStore, Record
+
+_log = structlog.get_logger()
+_CALL_S: Final = 10.0
+_VERDICT_S: Final = 10 * limits.SCREENING_S_MAX
+_WALKED_AT_ONCE: Final = 64
+_WALK_PAUSE_MS: Final = 3_600_000
+"""Servers with older rules may go on writing for as long as they are replaced one by one."""
+_CLAIM_S: Final = 5.0
+_YIELD_S: Final = 0.05
+_YIELDS_MAX: Final = 20
+_ACT: Final = Act("kokuban", "", "screened again by other rules")
+_OURSELVES: Final = Principal("", "kokuban", frozenset())
+
+
+class _DisownedError(Exception):
+    """Another server does the work now, or other rules."""
+
+
+class Rescreening:
+    """The loop that goes on with it, while this server owns the work."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        boards: Boards,
+        time: StoreTime,
+        screenings: Screenings,
+        judged: JudgedStates,
+        server_id: str,
+        report: Callable[[str, Exception], None],
+        interval_s: float,
+    ) -> None:
+        self._store = store
+        self._boards = boards
+        self._time = time
+        self._screenings = screenings
+        self._judged = judged
+        self._ownership = Ownership(store, "rescreening", server_id)
+        self._report = report
+        self._interval_s = interval_s
+        self._claimed_s = 0.0
+        self._next_walk_ms = 0
+        self._revision = 0
+        """Of the record of how far it has come, as it was last read or written; 0 for none."""
+
+    async def run(self) -> None:
+        """Work until cancelled. Without a verdict nothing is decided, and the next turn tries again."""
+        busy = (Contended, TooManyRequests, PrincipalLimitReached, DeadlineTooShort)
+        turns = Turns("rescreening", self._report, ScreenerError, CommitRefused, _DisownedError, *busy)
+        try:
+            while True:
+                with turns.turn():
+                    await self._look()
+                    if await self._ownership.hold():
+                        await self.turn()
+                if self._judged.rule_set:
+                    self._judged.asked.clear()
+                elif self._judged.asked.is_set():
+                    await asyncio.sleep(self._interval_s)  # nothing is screened now
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._judged.asked.wait()
+        finally:
+            await self._ownership.let_go()
+
+    async def _look(self) -> None:
+        """Read how far it has come; learn which rules this server has where anybody has to know that."""
+        record = (await self._store.read([keys.RESCREENING], STRONG, _CALL_S)).records[0]
+        self._revision = 0 if record is None else record.revision
+        self._judged.progress = None if record is None else decode_progress(record.key, record.value)
+        if not self._judged.rule_set and (record is not None or self._judged.asked.is_set()):
+            await self._screenings.is_judging()
+
+    async def turn(self) -> None:
+        """Walk to the end, if it is time.
+
+        Raises `_DisownedError` where another server does the same, and `ScreenerError` while there are no verdicts.
+        """
+        await self._look()
+        now_ms = self._time.now_ms()
+        is_known = self._judged.ours is not None or not self._judged.rule_set
+        if is_known and now_ms < self._next_walk_ms:
+            return
+        if self._judged.rule_set or await self._is_anything_screened():  # else no rules need to be loaded
+            if not self._judged.rule_set and not await self._screenings.is_judging():
+                return
+            await self._walk(await self._begun(now_ms))
+        self._next_walk_ms = now_ms + _WALK_PAUSE_MS
+
+    async def _begun(self, now_ms: int) -> Progress:
+        """Give how far our rules have come with the walk that is under way; begin one if there is none."""
+        progress = self._judged.ours
+        if progress is None:
+            progress = Progress(self._judged.rule_set, self._store.epoch, begin_time_ms=now_ms)
+        if progress.walk_revision:
+            return progress
+        cut = await self._store.read([keys.NOWHERE], STRONG, _CALL_S)
+        waiting = await self._count(progress)
+        return await self._note(progress._replace(walk_revision=cut.revision, waiting=waiting))
+
+    async def _walk(self, progress: Progress) -> None:
+        """Judge what there is to judge, from where the walk is."""
+        before, more = progress, True
+        while more:
+            page = await self._store.scan(
+                keys.HEAD, progress.after, _WALKED_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
+            )
+            for record in page.records:
+                progress = await self._judge(record, progress)
+            more = page.more
+            if more:
+                progress = await self._note(progress._replace(after=page.records[-1].key))
+        await self._note(progress.ended())
+        if (progress.kept, progress.lowered, progress.withheld) != (before.kept, before.lowered, before.withheld):
+            kept, lowered, withheld = progress.kept, progress.lowered, progress.withheld
+            _log.info("rescreening.done", rule_set=progress.rule_set, kept=kept, lowered=lowered, withheld=withheld)
+
+    async def _is_anything_screened(self) -> bool:
+        """Say whether there is any present state that rules have let in."""
+        async for record in self._heads():
+            state = _readable(record)
+            if state is not None and state.label.screened_by:
+                return True
+        return False
+
+    async def _count(self, progress: Progress) -> int:
+        """Give how many states there are to judge, about."""
+        count = 0
+        async for record in self._heads():
+            count += _meant(record, progress) is not None
+        return count
+
+    async def _heads(self) -> AsyncGenerator[Record, None]:
+        """Give the present states of all entries, gently."""
+        loop = asyncio.get_running_loop()
+        after, more = b"", True
+        while more:
+            await self._hold()
+            begun_s = loop.time()
+            page = await self._store.scan(keys.HEAD, after, _WALKED_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S)
+            for record in page.records:
+                yield record
+            after, more = page.records[-1].key if page.records else b"", page.more
+            await asyncio.sleep(loop.time() - begun_s)
+
+    async def _note(self, progress: Progress) -> Progress:
+        """Leave in the store how far it has come. Raises `_DisownedError` if another server has, meanwhile."""
+        guard: Guard = AtRevision(keys.RESCREENING, self._revision) if self._revision else Absent(keys.RESCREENING)
+        put = Put(keys.RESCREENING, encode_progress(progress))
+        try:
+            self._revision = await self._store.commit(ChangeSet((guard,), (put,)), _CALL_S)
+        except CommitRefused:
+            raise _DisownedError from None
+        self._judged.progress = progress
+        return progress
+
+    async def _judge(self, record: Record, progress: Progress) -> Progress:
+        """Judge an entry's present state, if older rules have let it in; give how far it has come with it."""
+        state = _meant(record, progress)
+        if state is None:
+            return progress
+        progress = progress._replace(waiting=max(0, progress.waiting - 1))
+        tenant, board_id, key = keys.parse_head(record.key)
+        for _ in range(limits.PLAN_ATTEMPTS_MAX):
+            board = await self._boards.read(tenant, board_id, _CALL_S) if board_id else None
+            policy = NO_POLICY if board is None else board.policy
+            rules = policy.terms(key.region).rules
+            if (board is not None and not board.is_live) or not is_judged_again(state.label, rules, policy):
+                return progress
+            await self._hold()
+            label = await self._anew(state, key.path, progress.rule_set)
+            if (label.trust, label.suspicious) == (state.label.trust, state.label.suspicious):
+                return progress._replace(kept=progress.kept + 1)
+            try:
+                await self._lower(record, state, label, rules, board)
+            except CommitRefused:
+                now = (await self._store.read([record.key], STRONG, _CALL_S)).records[0]
+                if now is None or now.revision != record.revision:
+                    return progress  # what was written since is judged by whoever wrote it, or by the next walk
+                continue
+            if label.trust is Trust.SUSPECT:
+                return progress._replace(withheld=progress.withheld + 1)
+            return progress._replace(lowered=progress.lowered + 1)
+        raise Contended(limits.PLAN_ATTEMPTS_MAX)
+
+    async def _hold(self) -> None:
+        """Keep the claim to the work through a long page. Raises `_DisownedError` if it is lost."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._claimed_s > _CLAIM_S:
+            if not await self._ownership.hold():
+                raise _DisownedError
+            self._claimed_s = now_s
+
+    async def _anew(self, state: EntryRecord, path: str, rule_set: str) -> Label:
+        """Give the label that a state has by the rules of now: never more trust than before.
+
+        A text over which the screener fails, though it judges others, is held back like one in which an order was found.
+        """
+        label = state.label
+        kind = label.source.kind
+        kind = kind if kind in {SourceKind.TOOL, SourceKind.EXTERNAL} else SourceKind.EXTERNAL
+        worst = Severity.GRAVE
+        for _ in range(VERDICT_ATTEMPTS):
+            try:
+                worst = await self._verdict(text_of_state(state, path), Source(kind, label.source.uri or "derived"))
+                break
+            except ScreenerError:
+                if not await self._screenings.is_judging():
+                    raise
+        if self._judged.rule_set != rule_set:
+            raise _DisownedError  # the rules have changed under us
+        if worst is Severity.GRAVE:
+            return label.held_back(rule_set)
+        if worst is Severity.SUSPICIOUS:
+            return label.screened(rule_set, suspicious=True)
+        return label
+
+    async def _verdict(self, text: str, source: Source) -> Severity:
+        """Have a text judged behind those of whoever writes, and in no more than half of the screener's time."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_YIELDS_MAX):
+            if not self._screenings.waiting_count:
+                break
+            await asyncio.sleep(_YIELD_S)
+        begun_s = loop.time()
+        found = await self._screenings.judge(_OURSELVES, text, source, begun_s + _VERDICT_S)
+        await asyncio.sleep(loop.time() - begun_s)
+        return worst_of(found.findings)
+
+    async def _lower(
+        self, record: Record, state: EntryRecord, label: Label, rules: RegionRules, board: Board | None
+    ) -> None:
+        """Write a state anew under a lower label; what is kept of it, and of those before that older rules let in, gets it too.
+
+        Raises `CommitRefused` if anything was changed meanwhile.
+        """
+        head, present = record.key, AtRevision(record.key, record.revision)
+        tenant, board_id, key = keys.parse_head(head)
+        archives: list[Guard] = []
+        if key.region.kind is RegionKind.TASK:  # what is being archived stays as it is
+            archives = [Absent(keys.TASK_ARCHIVE + keys.region_prefix(tenant, board_id, key.region))]
+        deadline = asyncio.get_running_loop().time() + _VERDICT_S
+        # First the past: that the present state is as it was says that there is something to do.
+        async for one in records_below(self._store, keys.history(head), deadline):
+            worse = _lowered(decode_entry(one.key, one.value), label)
+            if worse is not None:
+                both = (present, AtRevision(one.key, one.revision), *archives)
+                await self._store.commit(ChangeSet(both, (Put(one.key, encode_entry(worse)),)), _CALL_S)
+        moment = Moment(self._time.now_ms(), self._time.seen_ms, self._store.epoch)
+        planned = plan_lowered(head, rules, Current(state, record.revision), label, _ACT, moment)
+        guards, puts = [*planned.guards, *archives], puts_of(planned)
+        if board is not None:
+            guards.append(board.guard)
+            if not board.record.removals or board.revision < record.revision:
+                # From then on reads of the past ask whether a state is still kept as it was.
+                told = replace(board.record, removals=board.record.removals + 1)
+                puts.append(Put(board.key, encode_board(told)))
+        await self._store.commit(ChangeSet(tuple(guards), tuple(puts), tuple(planned.clean_ups)), _CALL_S)
+
+
+def _readable(record: Record) -> EntryRecord | None:
+    """Give an entry's state; nothing where it cannot be read, which nobody else can either."""
+    try:
+        return decode_entry(record.key, record.value)
+    except StoreCorrupt:
+        return None
+
+
+def _meant(record: Record, progress: Progress) -> EntryRecord | None:
+    """Give a present state if older rules have let it in, and no walk before this one has judged it."""
+    if record.revision <= progress.judged_revision:
+        return None
+    state = _readable(record)
+    if state is None or state.state is not EntryState.LIVE or state.label.screened_by in {"", progress.rule_set}:
+        return None
+    return state
+
+
+def _lowered(before: EntryRecord, label: Label) -> EntryRecord | None:
+    """Give a state of the past as it is trusted now, if older rules have let it in and it was trusted more."""
+    mine = before.label
+    worse = mine._replace(trust=min(mine.trust, label.trust), suspicious=mine.suspicious or label.suspicious)
+    is_older = bool(mine.screened_by) and mine.screened_by != label.screened_by and not mine.endorsed_by
+    if not is_older or before.state is not EntryState.LIVE or worse == mine:
+        return None
+    return replace(before, label=worse)
