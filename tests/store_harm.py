@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core import keys, limits
+from kokuban_server.core.access import Role
 from kokuban_server.core.archives import Archive, ArchivePhase
 from kokuban_server.core.boards import BoardRecord, BoardState, PurgeCount
 from kokuban_server.core.change_set import ChangeSet, Put
@@ -16,7 +17,7 @@ from kokuban_server.core.examination import FindingKind
 from kokuban_server.core.locks import LockRecord, LockTarget, Mode, SessionRecord
 from kokuban_server.core.names import EntryKey, parse_region
 from kokuban_server.core.provenance import Selector
-from kokuban_server.core.quarantine import Quarantined, QuarantineState
+from kokuban_server.core.quarantine import HeldAuthor, Quarantined, QuarantineState
 from kokuban_server.core.read_scopes import ReadScope
 from kokuban_server.core.removals import Removal, RemovalState
 from kokuban_server.core.rescreening import Progress
@@ -332,6 +333,8 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
         UNDECLARED,
         keys.operation(now_ms, TENANT, BOARD, "planter", "q"),
     )
+    author = HeldAuthor(frozenset({Role.MEMBER}), is_development=True, acting=(), expires_ms=0)
+    pending = replace(item, state=QuarantineState.PENDING, findings=(), author=author)
     name = f"{now_ms:015d}-planted"
     nothing = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-nothing")
     unmarked = keys.on_board(keys.QUARANTINE, main, f"{now_ms:015d}-unmarked")
@@ -393,7 +396,7 @@ def _trust_and_conflicts(now_ms: int) -> list[Plant]:
         Plant(
             "unmarked commit that waits for what screens",
             (
-                Put(unmarked, encode_quarantined(replace(item, state=QuarantineState.PENDING, findings=()))),
+                Put(unmarked, encode_quarantined(pending)),
                 Put(keys.quarantine_due(now_ms + limits.QUARANTINE_MS, unmarked), b""),
             ),
             (Planted("quarantine", FindingKind.INCOMPLETE),),

@@ -150,7 +150,8 @@ def test_the_report_for_people_shows_each_check(code: Path, tmp_path: Path) -> N
     assert "reviewer-1 refused (LOCKED_BY_OTHER), reviewer-4's lock: put the largest files first" in done.stderr
     assert "sleeper paused (SIGSTOP), held the lock: write the summary" in done.stderr
     assert "sleeper refused (LOCK_LOST), its lock: write the summary" in done.stderr
-    assert "courier-2 killed (SIGKILL) in the middle of 4 calls" in done.stderr
+    assert "the user, while courier-2 is in the middle of 4 calls" in done.stderr
+    assert "courier-2 killed (SIGKILL) in the middle of them" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
 

@@ -49,6 +49,8 @@ REGION = "shared:plan"
 PRIVATE = "agent:writer-1"
 START_MS = 1_800_000_000_000
 """When a test's clock begins."""
+OWNED_WORKS = 4
+"""What one server at a time does in the background, each under a lease of its own."""
 
 _count = itertools.count(1)
 

@@ -258,7 +258,7 @@ async def test_a_commit_carries_at_most_16_fences_each_once(each: Agent) -> None
 async def test_a_full_commit_under_16_locks_with_32_beliefs_works(each: Agent) -> None:
     session = await each.session()
     made = await each.commit(*[put(f"b{number}") for number in range(32)])
-    regions = [f"task:{number}" for number in range(32)]
+    regions = [f"shared:{number}" for number in range(32)]
     fences = [await each.acquire(session, tree("", region)) for region in regions[:16]]
     answer = await each.commit(
         *[put("e", region=region, ttl={"seconds": 60}) for region in regions],
@@ -266,6 +266,14 @@ async def test_a_full_commit_under_16_locks_with_32_beliefs_works(each: Agent) -
         fences=fences,
     )
     assert len(answer.results) == 32
+
+
+async def test_a_commit_in_32_tasks_has_room_for_one_belief(each: Agent) -> None:
+    made = await each.commit(put("b0"), put("b1"))
+    puts = [put("e", region=f"task:{number}") for number in range(32)]
+    with refused("COMMIT_TOO_LARGE", limit="100", actual="101"):
+        await each.commit(*puts, preconditions=[("b0", at(made)), ("b1", at(made))])
+    assert len((await each.commit(*puts, preconditions=[("b0", at(made))])).results) == 32
 
 
 # Shared locks.

@@ -250,6 +250,8 @@ async def test_without_a_limit_nothing_is_counted(start: Started, any_store: Boa
     assert {task.get_name() for task in running.server._background} == {
         "upkeep",
         "removals",
+        "rescreening",
+        "pending-commits",
         "lock-upkeep",
         "audit",
         "conflicts",

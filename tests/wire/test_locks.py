@@ -15,6 +15,7 @@ from kokuban.v1 import lock_pb2, lock_service_pb2
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
     EXCLUSIVE,
+    OWNED_WORKS,
     PRIVATE,
     SHARED,
     START_MS,
@@ -454,7 +455,7 @@ async def test_RB_25_50_waiters_and_500_hand_overs_keep_their_order_and_leave_no
     await running.server._presence.end()
     assert len(leases) == 51
     assert leases.isdisjoint(store._leases)
-    assert len(store._leases) <= 2  # of whoever does the upkeep, and the removals
+    assert len(store._leases) <= OWNED_WORKS
 
 
 async def test_RB_29_what_overlaps_the_sessions_own_is_refused_and_each_lock_is_released_once(each: Agent) -> None:

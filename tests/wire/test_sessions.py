@@ -18,6 +18,7 @@ from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal, Role
 from kokuban_server.core.refusals import SessionLost, StoreUnavailable
 from tests.wire.calls import (
+    OWNED_WORKS,
     PRIVATE,
     START_MS,
     Agent,
@@ -105,18 +106,18 @@ async def test_a_session_whose_answer_was_lost_is_the_same_and_leaves_no_second_
     assert await names(store, keys.SESSION) == [opened.session.id]
     await running.agent.keep_alive(opened.session.id)
     await running.agent.open_session()
-    assert len(store._leases) - before <= 3  # two sessions, and perhaps the upkeep's
+    assert len(store._leases) - before <= 2 + OWNED_WORKS
 
 
 async def test_a_session_that_cannot_begin_leaves_no_lease(start: Started, clock: SettableClock) -> None:
     store = HeldStore(clock)
     running = await start(store)
     await running.agent.commit(put("e"))
-    await until(lambda: len(store._leases) == 2)  # the upkeep's, and that of the removals
+    await until(lambda: len(store._leases) == OWNED_WORKS)
     store.fault_in_commit = StoreUnavailable("hunter2")
     with refused("STORE_UNAVAILABLE"):
         await running.agent.open_session()
-    assert len(store._leases) == 2
+    assert len(store._leases) == OWNED_WORKS
 
 
 @pytest.mark.parametrize(

@@ -525,8 +525,8 @@ class CommitRequest(_message.Message):
     def mutations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mutation]:
         """mutations are the changes, 1 to 32, applied together at one revision. Values, items, patches and metadata together are
         at most 655,360 bytes (640 KiB); and what the store is asked to write for them, names and copies included, at most
-        1,400,000 bytes, in at most 100 operations, which 32 mutations keep to unless they are of several tasks. Else
-        `COMMIT_TOO_LARGE`.
+        1,400,000 bytes, in at most 100 operations under at most 100 guards. Every commit keeps to that unless it is
+        about several tasks; 32 mutations in the regions of 32 tasks do with one precondition. Else `COMMIT_TOO_LARGE`.
         """
 
     @_builtins.property
