@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -147,6 +148,20 @@ async def test_equal_values_have_equal_masks_on_one_board_and_others_on_another(
         masks.append((await agent.board.GetEntry(request, metadata=agent.metadata)).entry.value.text)
     assert masks[0] == masks[1] != masks[2]
     assert MASK.fullmatch(masks[0])
+
+
+async def test_of_many_that_write_at_once_each_is_masked_where_it_holds_something(running: Running) -> None:
+    """Their texts are looked through together."""
+    texts = [f"note {number}" if number % 7 else f"note {number}: {TOKEN}" for number in range(60)]
+    agents = [running.as_agent(f"writer-{number}") for number in range(60)]
+    answers = await asyncio.gather(
+        *[agent.commit(put(f"n{number}", texts[number])) for number, agent in enumerate(agents)]
+    )
+    for number, answer in enumerate(answers):
+        stored = (await running.agent.get(f"n{number}")).value.text
+        assert [one.type for one in answer.redactions] == ([] if number % 7 else ["github-token"])
+        assert re.sub(MASK, TOKEN, stored) == texts[number]
+        assert (stored == texts[number]) == bool(number % 7)
 
 
 async def test_a_masked_text_is_masked_no_more(agent: Agent) -> None:

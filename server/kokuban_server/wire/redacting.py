@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban.v1 import commit_pb2, trust_pb2
-from kokuban_server.app.redactions import NOTHING, RedactedOtherwiseError, holdings, holds_nothing, terms_for
+from kokuban_server.app.redactions import (
+    NOTHING,
+    FirstLooks,
+    RedactedOtherwiseError,
+    holdings,
+    holds_nothing,
+    terms_for,
+)
 from kokuban_server.core.access import Verb
 from kokuban_server.core.refusals import Refusal
 from kokuban_server.core.sensitive import strictest
@@ -37,6 +44,7 @@ class Redactor:
         self._access = access
         self._redactions = redactions
         self._digest = digest
+        self._looks = FirstLooks()
 
     async def mask(
         self, principal: Principal, message: Message, board_id: str, regions: Iterable[Region], deadline: float
@@ -73,7 +81,7 @@ class Redactor:
         policy = board.policy
         terms = {key.region: policy.redaction_in(key.region) for key, _, _ in request.mutations}
         common = strictest(terms.values()) if policy.rules and terms else policy.redaction
-        if common.is_off or holds_nothing(words_of(message)):
+        if common.is_off or await self._looks.hold_nothing(words_of(message)):
             return request.holding(holdings(NOTHING, terms)), NOTHING
 
         def terms_of(text: FreeText) -> Terms:
