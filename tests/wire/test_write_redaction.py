@@ -441,6 +441,14 @@ async def test_a_longer_text_without_anything_to_search_for_asks_nobody(running:
     assert len(counting.asked) == 1
 
 
+async def test_a_full_commit_of_ordinary_texts_asks_nobody(running: Running) -> None:
+    """They have words as long as a code is, paths and numbers; another process would take longer than all the rest."""
+    counting = Counting(running)
+    said = "writer_5 looked at tests/parser/test_unescape.py on 2026-11-30 and spent 3 attempts of the retry_budget; "
+    await running.agent.commit(*[put(f"reviewers/writer_{number:04}", (said * 6)[:512]) for number in range(32)])
+    assert not counting.asked
+
+
 async def test_nothing_is_written_where_nothing_can_be_known(running: Running) -> None:
     counting = Counting(running)
     counting.fault = ScreenerError("down")

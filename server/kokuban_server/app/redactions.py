@@ -11,7 +11,7 @@ from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.core import limits
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.readings import HOLE
-from kokuban_server.core.redaction.rules import KINDS, hinted
+from kokuban_server.core.redaction.rules import KINDS
 from kokuban_server.core.redaction.search import is_clean
 from kokuban_server.core.refusals import ContentSensitive, ContentUnsearched, DeadlineTooShort, ScreeningUnavailable
 from kokuban_server.core.screening.patterns import NotSearchedError
@@ -190,7 +190,7 @@ class Redactions:
                 return redact(words, wish)
             # What hints at something may be spelt with escapes.
             is_spelt = wish.is_json and "\\" in words
-            if len(words) <= limits.REDACTED_HINTED_CHARACTERS_MAX and not is_spelt and not _is_hinted(words):
+            if len(words) <= limits.REDACTED_HINTED_CHARACTERS_MAX and not is_spelt and is_clean(words):
                 return None
             return await self._elsewhere(words, wish, deadline)
         except (NotSearchedError, ScreenerError) as fault:
@@ -225,12 +225,7 @@ def holds_nothing(texts: Iterable[str]) -> bool:
     # JSON is to be read with its escapes undone.
     if len(together) > limits.REDACTED_HINTED_CHARACTERS_MAX or "\\" in together:
         return False
-    if len(together) <= limits.REDACTED_AT_ONCE_CHARACTERS_MAX:
-        return _is_clean(together)
-    try:
-        return not _is_hinted(together)
-    except NotSearchedError:
-        return False
+    return _is_clean(together)
 
 
 def _is_clean(text: str) -> bool:
@@ -325,11 +320,6 @@ _LOOKED_AT_ONCE: Final = 16
 """Requests whose texts are looked through together: what one of them holds is looked for again in half of them, and so on."""
 _APART: Final = f" {HOLE} "
 """Between texts that are searched together: no pattern goes over it."""
-
-
-def _is_hinted(text: str) -> bool:
-    hints = hinted(text, addresses=False)
-    return bool(hints.rules or hints.encodings)
 
 
 def _refusal(text: FreeText, terms: Terms, redaction: Redaction) -> Refusal | None:

@@ -241,8 +241,9 @@ REDACTED_FINDINGS_SHOWN_ENTRIES_MAX: Final = 64
 """Of what was found; masked is all of it."""
 REDACTED_AT_ONCE_CHARACTERS_MAX: Final = 1_024
 """Of all texts of a request, each with 8 more, that are searched where the request is: takes some 3 ms at worst."""
-REDACTED_HINTED_CHARACTERS_MAX: Final = 16 * 1024
-"""Of all texts that are looked at there for whether another process has to search them: takes 0.3 ms."""
+REDACTED_HINTED_CHARACTERS_MAX: Final = 32 * 1024
+"""Of all texts that are looked at there for whether another process has to search them: takes 0.5 ms, 5 at worst. A full
+commit of texts of 512 bytes is half of it."""
 REDACTED_REPEATED_ENTRIES_MAX: Final = 32
 """Secrets told by the words around them that are looked for again where no words tell them."""
 

@@ -88,16 +88,22 @@ def is_clean(text: str) -> bool:
     hints = hinted(text, addresses=False)
     if not hints.encodings <= _CHEAP:
         return False
-    if hints.rules:
-        raw = text.encode()
-        for rule, pattern in hints.rules:
-            for _ in _spans(rule, pattern, raw):
+    raw, looks = text.encode(), 0
+    for rule, pattern in hints.rules:
+        at = 0
+        while (part := pattern.next_part(raw, at)) is not None:
+            start, end = part
+            looks += 1
+            if looks > _LOOKS_MAX or rule.check(raw, start, end) is not None:
                 return False
+            at = max(start + 1, end - _BACK_BYTES)
     # Nearly every text has words as long as the shortest code, and nearly none is one.
     return not hints.encodings or not decoding.has_short_base64(text)
 
 
 _CHEAP: Final = {"base64"}
+_LOOKS_MAX: Final = 64
+"""What only looks like something is looked at so often; a text that is full of it takes more time than there is."""
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
