@@ -950,12 +950,7 @@ def _origins(planned: Plan, attempt: _Attempt, moment: Moment) -> Put:
         for step, (_, record) in zip(steps, planned.states, strict=True)
         if has_origin(record.label)
     ]
-    identity = blake2b(attempt.operation, digest_size=16).hexdigest()
-    act = attempt.act
-    return Put(
-        keys.origin(attempt.board_prefix, moment.now_ms, identity),
-        encode_origins(act.agent, act.session, moment.now_ms, states),
-    )
+    return origin_put(attempt.board_prefix, attempt.operation, attempt.act, moment.now_ms, states)
 
 
 def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> None:
@@ -981,6 +976,15 @@ def _refuse_too_large(change: ChangeSet, planned: Plan, attempt: _Attempt) -> No
 def _places(request: CommitRequest) -> tuple[int, ...]:
     """Give the places of the mutations that release a lock."""
     return tuple([place for place, _ in request.releases])
+
+
+def origin_put(board: bytes, seed: bytes, act: Act, time_ms: int, states: Sequence[tuple[EntryKey, int, Label]]) -> Put:
+    """Give the record of what some states were made of that an act has written, each with its key and sequence.
+
+    `board` is what the board's keys have in common; `seed` is of this act alone.
+    """
+    identity = blake2b(seed, digest_size=16).hexdigest()
+    return Put(keys.origin(board, time_ms, identity), encode_origins(act.agent, act.session, time_ms, states))
 
 
 def puts_of(planned: Plan) -> list[Put]:

@@ -7,18 +7,16 @@ note is guarded on what it was and on its board, and one that somebody writes me
 from __future__ import annotations
 
 import contextlib
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from kokuban_server.app.commits import puts_of
+from kokuban_server.app.commits import origin_put, puts_of
 from kokuban_server.core import keys, limits
-from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put
+from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey
 from kokuban_server.core.commit import Moment, plan_end
 from kokuban_server.core.entry import Act, Current
 from kokuban_server.core.provenance import has_origin
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.codec import decode_entry
-from kokuban_server.records.provenance_codec import encode_origins
 from kokuban_server.records.task_codec import decode_notes
 
 if TYPE_CHECKING:
@@ -86,10 +84,9 @@ class NoteExpiry:
         puts = puts_of(planned)
         record = planned.states[0][1]
         if has_origin(record.label):
-            identity = blake2b(note.key + b"%d" % record.sequence, digest_size=16).hexdigest()
+            seed = note.key + b"%d" % record.sequence
             states = [(key, record.sequence, record.label)]
-            where = keys.origin(keys.board_prefix(board.tenant, board.id), moment.now_ms, identity)
-            puts.append(Put(where, encode_origins(_ACT.agent, "", moment.now_ms, states)))
+            puts.append(origin_put(keys.board_prefix(board.tenant, board.id), seed, _ACT, moment.now_ms, states))
         # A task that is just being archived stays as it was exported.
         stays = Absent(keys.TASK_ARCHIVE + keys.region_prefix(board.tenant, board.id, key.region))
         return ChangeSet((*planned.guards, board.guard, stays), tuple(puts), tuple(planned.clean_ups))

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.background import Turns
-from kokuban_server.app.commits import puts_of
+from kokuban_server.app.commits import origin_put, puts_of
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.origin_sweep import OriginSweep
 from kokuban_server.app.ownership import Ownership
@@ -28,7 +27,7 @@ from kokuban_server.core.removals import ErasureStatus, RemovalState, StoreRecei
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.board_codec import encode_board
 from kokuban_server.records.codec import decode_entry
-from kokuban_server.records.provenance_codec import decode_removal, encode_origins, encode_removal, reworded
+from kokuban_server.records.provenance_codec import decode_removal, encode_removal, reworded
 from kokuban_server.records.trust_codec import decode_read_scope, encode_read_scope
 
 if TYPE_CHECKING:
@@ -231,13 +230,8 @@ class _Step:
 
     def _origin(self, key: EntryKey, record: EntryRecord) -> Put:
         """Give the record of what a state was made of that stands for another."""
-        act = record.acts[0]
-        identity = blake2b(f"{self._id} {key}".encode(), digest_size=16).hexdigest()
         states = [(key, record.sequence, record.label)]
-        time_ms = record.update_time_ms
-        return Put(
-            keys.origin(self._prefix, time_ms, identity), encode_origins(act.agent, act.session, time_ms, states)
-        )
+        return origin_put(self._prefix, f"{self._id} {key}".encode(), record.acts[0], record.update_time_ms, states)
 
     async def _reworded(self, seen: Survey, labels: Mapping[StateName, Label | None]) -> list[_Reworded]:
         """Give what has the records of origins say something else of some states, or nothing of those without a label."""

@@ -18,9 +18,8 @@ from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.ownership import Ownership
-from kokuban_server.app.screenings import VERDICT_ATTEMPTS
+from kokuban_server.app.screenings import OURSELVES, VERDICT_ATTEMPTS
 from kokuban_server.core import keys, limits
-from kokuban_server.core.access import Principal
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
 from kokuban_server.core.commit import Moment, plan_lowered
 from kokuban_server.core.entry import Act, Current, EntryState
@@ -66,7 +65,6 @@ _CLAIM_S: Final = 5.0
 _YIELD_S: Final = 0.05
 _YIELDS_MAX: Final = 20
 _ACT: Final = Act("kokuban", "", "screened again by other rules")
-_OURSELVES: Final = Principal("", "kokuban", frozenset())
 
 
 class _DisownedError(Exception):
@@ -281,7 +279,7 @@ class Rescreening:
                 break
             await asyncio.sleep(_YIELD_S)
         begun_s = loop.time()
-        found = await self._screenings.judge(_OURSELVES, text, source, begun_s + _VERDICT_S)
+        found = await self._screenings.judge(OURSELVES, text, source, begun_s + _VERDICT_S)
         await asyncio.sleep(loop.time() - begun_s)
         return worst_of(found.findings)
 

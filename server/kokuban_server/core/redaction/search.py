@@ -90,13 +90,10 @@ def is_clean(text: str) -> bool:
         return False
     raw, looks = text.encode(), 0
     for rule, pattern in hints.rules:
-        at = 0
-        while (part := pattern.next_part(raw, at)) is not None:
-            start, end = part
+        for span in _candidates(rule, pattern, raw):
             looks += 1
-            if looks > _LOOKS_MAX or rule.check(raw, start, end) is not None:
+            if looks > _LOOKS_MAX or span is not None:
                 return False
-            at = max(start + 1, end - _BACK_BYTES)
     # Nearly every text has words as long as the shortest code, and nearly none is one.
     return not hints.encodings or not decoding.has_short_base64(text)
 
@@ -211,16 +208,18 @@ class _Search:
                 at = plain.text.find(value, at + len(value))
 
 
-def _spans(rule: Rule, pattern: Pattern, raw: bytes) -> Iterator[tuple[int, int]]:
+def _candidates(rule: Rule, pattern: Pattern, raw: bytes) -> Iterator[tuple[int, int] | None]:
+    """Give, for each place that looks like what a rule finds, where that stands; nothing where its check does not take it."""
     at = 0
     while (part := pattern.next_part(raw, at)) is not None:
         start, end = part
         span = rule.check(raw, start, end)
-        if span is None:
-            at = max(start + 1, end - _BACK_BYTES)
-        else:
-            yield span
-            at = max(start + 1, span[1])
+        yield span
+        at = max(start + 1, end - _BACK_BYTES if span is None else span[1])
+
+
+def _spans(rule: Rule, pattern: Pattern, raw: bytes) -> Iterator[tuple[int, int]]:
+    return (span for span in _candidates(rule, pattern, raw) if span is not None)
 
 
 def _best(matches: list[_Match]) -> Iterator[_Match]:
