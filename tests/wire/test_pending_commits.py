@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from kokuban.v1 import admin_service_pb2, trust_pb2, trust_service_pb2
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
-    REGION,
-    START_MS,
     Agent,
     Kept,
     at,
@@ -23,13 +20,12 @@ from tests.wire.calls import (
     records,
     refused,
     rule,
+    until,
 )
 from tests.wire.screening_calls import HARMLESS, PHRASES, ZEBRA, page
-from tests.wire.test_credentials import Book, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from kokuban.v1 import commit_pb2
     from kokuban_server.ports.board_store import BoardStore
@@ -169,40 +165,21 @@ async def test_what_does_not_hold_any_more_is_dropped_and_its_repeat_says_why(ho
         await agent.commit(*mutations, request_id=identity)
 
 
-async def test_it_is_made_by_its_authors_right_of_then(holding: Running, rules: Rules) -> None:
-    await set_aside(holding.agent, page("p", HARMLESS))
-    await set_aside(holding.as_agent("writer-2"), page("q", HARMLESS))
-    operator = holding.as_agent("ops-1", "operator")
-    await operator.set_policy(rule(REGION, without_verdict=HOLD, writers=["agent:writer-2"]), replaces=1)
-    rules.is_down = False
-    await eventually(nothing_left(holding))
-    assert await holding.agent.paths() == ["q"]
-
-
-async def test_a_credential_that_has_ended_makes_nothing(
-    start: Started, rules: Rules, clock: SettableClock, tmp_path: Path
+async def test_what_the_policy_wants_screened_meanwhile_is_screened_before_it_is_made(
+    holding: Running, rules: Rules
 ) -> None:
-    book = Book(tmp_path / "principals.json")
-    ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((START_MS + 60_000) // 1000))
-    given = {
-        "keeper": book.give("keeper", roles=["member", "operator"]),
-        "brief": book.give("brief", expires=ends),
-        "lasting": book.give("lasting"),
-    }
-    running = await start(identity="credentials", principals_file=book.path)
-    agents = {name: Agent(running.agent.channel) for name in given}
-    for name, token in given.items():
-        agents[name].metadata = (bearer(token),)
-    created = admin_service_pb2.CreateBoardRequest(board="main")
-    await agents["keeper"].admin.CreateBoard(created, metadata=agents["keeper"].metadata)
-    await agents["keeper"].set_policy(rule("shared:*", without_verdict=HOLD))
-    rules.is_down = True
-    await set_aside(agents["brief"], page("p", HARMLESS))
-    await set_aside(agents["lasting"], page("q", HARMLESS))
-    clock.pass_ms(60_000)
+    raw = rule("shared:raw", without_verdict=HOLD, screening=trust_pb2.SCREENING_PROFILE_OFF)
+    operator = holding.as_agent("ops-1", "operator")
+    await operator.set_policy(raw, rule("shared:*", without_verdict=HOLD), replaces=1)
+    await set_aside(holding.agent, page("p", HARMLESS), page("q", ZEBRA, region="shared:raw"))
+    rules.asked.clear()
+    rules.may_judge.clear()
     rules.is_down = False
-    await running.server._pending.turn()
-    assert await agents["lasting"].paths() == ["q"]
+    await until(lambda: rules.judged(HARMLESS) == 1)
+    await operator.set_policy(rule("shared:*", without_verdict=HOLD), replaces=2)
+    rules.may_judge.set()
+    await eventually(listed(holding, WAITING))
+    assert await holding.agent.paths() == []
 
 
 async def test_a_restarted_server_makes_what_the_one_before_has_kept(

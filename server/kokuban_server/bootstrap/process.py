@@ -126,7 +126,7 @@ class Server:
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
         measures, store = _measured(settings, store)
-        development_boards = frozenset(parse_board(name) for name in settings.boards)
+        identity = callers.identity if callers is not None else DevelopmentIdentity()
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
         self._boards = boards = Boards(store)
@@ -140,7 +140,7 @@ class Server:
             anchor_interval_s=settings.audit_anchor_interval_s,
             mask=partial(without_secrets, request_ids.digest),
         )
-        access = Access(store, boards, clock, development_boards, audit)
+        access = Access(store, boards, clock, frozenset(map(parse_board, settings.boards)), audit)
         self._settings, self._store = settings, store
         self._mirror = LockMirror(store)
         self._presence = Presence(store, time, server_id)
@@ -194,7 +194,15 @@ class Server:
         self._redactions = Redactions(ProcessScreener(), request_ids.digest)
         redactor = Redactor(access, self._redactions, request_ids.digest)
         self._pending = PendingCommits(
-            store, time, screenings, commits, redactor.kept, server_id, _report, settings.upkeep_interval_s
+            store,
+            screenings,
+            commits,
+            audit,
+            redactor.kept,
+            identity.present,
+            server_id,
+            _report,
+            settings.upkeep_interval_s,
         )
         reads = Reads(store, access, time, scopes, judged)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
@@ -261,7 +269,7 @@ class Server:
                     epoch,
                 ).methods,
             },
-            callers.identity if callers is not None else DevelopmentIdentity(),
+            identity,
             self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,

@@ -446,7 +446,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CONTENT_PENDING: _ErrorReason.ValueType  # 110
     """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
     wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
-    not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+    not hold any more, or its author may not do it any more, it is dropped, which the audit log says. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
     Example: `field` = `mutations[0]`.
     """
 
@@ -880,7 +880,7 @@ ERROR_REASON_ARCHIVE_TOO_LARGE: ErrorReason.ValueType  # 109
 ERROR_REASON_CONTENT_PENDING: ErrorReason.ValueType  # 110
 """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
 wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
-not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+not hold any more, or its author may not do it any more, it is dropped, which the audit log says. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
 Example: `field` = `mutations[0]`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1438,10 +1438,13 @@ class HeldAuthorRecord(_message.Message):
     IS_DEVELOPMENT_FIELD_NUMBER: _builtins.int
     ACTING_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     is_development: _builtins.bool
     """is_development is whether everything is its own."""
     expires_ms: _builtins.int
     """expires_ms is when its credential ends; 0 for never."""
+    credential: _builtins.str
+    """credential names its credential, which has to be good still; never its secret."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """roles are the author's, in words."""
@@ -1457,10 +1460,11 @@ class HeldAuthorRecord(_message.Message):
         is_development: _builtins.bool = ...,
         acting: _abc.Iterable[_builtins.str] | None = ...,
         expires_ms: _builtins.int = ...,
+        credential: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "credential", b"credential", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
