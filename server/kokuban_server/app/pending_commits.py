@@ -32,9 +32,7 @@ from kokuban_server.core.refusals import (
     StoreUnavailable,
     TooManyRequests,
 )
-from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import Finding
-from kokuban_server.core.screening.views import PLAIN
+from kokuban_server.core.screening.screening import NO_VERDICT
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.quarantine_codec import decode_quarantined, encode_quarantined
 
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.commits import CommitRequest, Commits
     from kokuban_server.app.screenings import Screenings
     from kokuban_server.core.access import Principal
+    from kokuban_server.core.screening.screening import Finding
     from kokuban_server.ports.board_store import BoardStore
 
 _CALL_S: Final = 10.0
@@ -60,7 +59,6 @@ _LATER: Final = (
     TooManyRequests,
 )
 """Says nothing of the commit: it is tried again."""
-_NO_VERDICT: Final = Finding("no-verdict", Severity.GRAVE, PLAIN, None, "")
 
 
 class PendingCommits:
@@ -151,7 +149,7 @@ class PendingCommits:
                     raise
                 continue
             return
-        await self._hold_back(shelf, marker, shelf.item.field, (_NO_VERDICT,), self._screenings.rule_set)
+        await self._hold_back(shelf, marker, shelf.item.field, (NO_VERDICT,), self._screenings.rule_set)
 
     async def _hold_back(
         self, shelf: OnShelf, marker: bytes, field: str, findings: tuple[Finding, ...], rule_set: str

@@ -1486,6 +1486,7 @@ class RescreeningRecord(_message.Message):
     WITHHELD_FIELD_NUMBER: _builtins.int
     BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    JOINED_AFTER_FIELD_NUMBER: _builtins.int
     rule_set: _builtins.str
     """rule_set names the rules that judge."""
     epoch: _builtins.str
@@ -1506,6 +1507,8 @@ class RescreeningRecord(_message.Message):
     """begin_time_ms is when these rules began to judge."""
     waiting: _builtins.int
     """waiting counts what is left for the walk, about."""
+    joined_after: _builtins.bytes
+    """joined_after is the key of the record of origins up to which the walk has come."""
     def __init__(
         self,
         *,
@@ -1519,10 +1522,11 @@ class RescreeningRecord(_message.Message):
         withheld: _builtins.int = ...,
         begin_time_ms: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        joined_after: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin_time_ms", b"begin_time_ms", "epoch", b"epoch", "judged_revision", b"judged_revision", "kept", b"kept", "lowered", b"lowered", "rule_set", b"rule_set", "waiting", b"waiting", "walk_revision", b"walk_revision", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin_time_ms", b"begin_time_ms", "epoch", b"epoch", "joined_after", b"joined_after", "judged_revision", b"judged_revision", "kept", b"kept", "lowered", b"lowered", "rule_set", b"rule_set", "waiting", b"waiting", "walk_revision", b"walk_revision", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
