@@ -1580,7 +1580,7 @@ class NewStep:
     input: object
     """What to do, as any value."""
     depends_on: tuple[str, ...] = ()
-    """Steps that must be done before, added earlier."""
+    """Steps that must be done before, and subtasks that must be completed, each there earlier."""
     labels: tuple[str, ...] = ()
     """What a worker must be able to do."""
     priority: int = 0
