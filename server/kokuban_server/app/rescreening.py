@@ -240,7 +240,10 @@ class Rescreening:
         origins = [origin for origin in _origins(record) if origin.label.screened_by]
         if not origins:
             return progress
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         heads = (await self._store.read([origin.head for origin in origins], STRONG, _CALL_S)).records
+        await asyncio.sleep(loop.time() - begun_s)
         for origin, head in zip(origins, heads, strict=True):
             state = None if head is None else _readable(head)
             if head is None or state is None or not _is_shown(state, origin):
