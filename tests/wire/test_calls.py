@@ -33,6 +33,7 @@ from kokuban_server.app.recorded_calls import RecordedCommits
 from kokuban_server.app.redactions import Redactions
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.screenings import Screenings
+from kokuban_server.app.sealing import Sealing
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.task_writing import TaskWriting
 from kokuban_server.app.watches import Watches
@@ -497,7 +498,7 @@ async def test_a_stream_is_not_read_further_while_256_commits_wait_for_their_ans
     reads, watches = Reads(store, access, time, scopes, judged), Watches(store, access, time, judged)
     gate = Gate(store, access, time)
     recorded = RecordedCommits(commits, ConflictLog(store, boards, time, ids, lambda _job, _fault: None), mirror)
-    redactions = Redactions(ProcessScreener(), ids.digest)
+    redactions = Redactions(ProcessScreener(), Sealing(None, ids.digest))
     redacted = RedactedCommits(recorded, access, Redactor(access, redactions, ids.digest))
     service = BoardService(redacted, reads, watches, gate, time, ids, store.epoch)
     taken = 0
