@@ -65,6 +65,9 @@ def test_json_opens_as_it_was_spelt(value: object, escaped: bool) -> None:  # no
     stored = sealed(source, is_json=True)
     json_values.parse(stored)
     assert opened(Value(Form.JSON, stored)).value == Value(Form.JSON, source)
+    for one in seals_in(stored):  # copied into a text
+        [told] = opened(Value(Form.TEXT, stored[one.start : one.end])).texts
+        assert told.opened == 1
     again = redact(stored, Wish(ENCRYPT, SEALING.mask_key(BOARD), is_json=True))
     assert (again.text, again.total) == (stored, 0)
 

@@ -389,6 +389,7 @@ FULL: dict[str, Callable[[], Message]] = {
                     screening=trust_pb2.SCREENING_PROFILE_FULL,
                     stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
                     without_verdict=trust_pb2.WITHOUT_VERDICT_HOLD,
+                    revealers=["role:auditor"],
                 )
             ],
             tools=[

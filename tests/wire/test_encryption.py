@@ -359,6 +359,42 @@ async def test_floors_hold_and_external_text_comes_as_such(sealing: Running) -> 
             await opener(sealing).reveal("e", floor=trust_pb2.TRUST_LEVEL_SUSPECT, **asked)
 
 
+async def test_what_is_opened_of_external_text_is_noted_in_the_readers_scope(sealing: Running) -> None:
+    reader = opener(sealing)
+    states = [await sealing.agent.commit(put(path, MAIL, provenance=of_source())) for path in ("e", "f")]
+    external: dict[str, Any] = {"floor": trust_pb2.TRUST_LEVEL_EXTERNAL}
+    asks: list[dict[str, Any]] = [{}, {"at": states[1].revision}]
+    for path, asked in zip("ef", asks, strict=True):
+        session = await reader.session()
+        await reader.reveal(path, session=session, **external, **asked)
+        await reader.commit(put(f"of-{path}", "a summary"), session=session)
+        entry = await reader.asked(f"of-{path}")
+        assert entry.label.tracked
+    await lay_down(sealing, rule("shared:*", revealers=OPENERS, taint_mode=policy_pb2.TAINT_MODE_ENFORCE), **BOTH)
+    for asked in asks:
+        with refused("READ_SCOPE_REQUIRED"):
+            await reader.reveal("f", **external, **asked)
+
+
+async def test_another_agents_memory_is_opened_to_overseers_that_are_named_and_twice_recorded(sealing: Running) -> None:
+    overseers = rule("agent:*", readers=["acting", "role:supervisor"], revealers=["role:supervisor"])
+    await lay_down(sealing, overseers, **BOTH)
+    await sealing.agent.commit(put("e", MAIL, region="agent:writer-1"))
+    boss = sealing.as_agent("boss", "member,supervisor")
+    assert (await boss.reveal("e", region="agent:writer-1")).entry.value.text == MAIL
+    with refused("REVEAL_FORBIDDEN"):  # its writer, who knew it
+        await sealing.agent.reveal("e", region="agent:writer-1")
+    assert [one.act for one in await audit_records(sealing) if one.agent == "boss"] == ["region.read", "entry.reveal"]
+
+
+async def test_what_lies_beyond_the_board_is_masked(sealing: Running) -> None:
+    """No policy says who could open it."""
+    await operator(sealing).commit(put("e", MAIL, region="tenant"))
+    assert "[redacted:email:" in (await sealing.agent.get("e", region="tenant")).value.text
+    with refused("REVEAL_FORBIDDEN"):
+        await opener(sealing).reveal("e", region="tenant")
+
+
 async def test_what_is_copied_to_another_region_or_board_or_changed_does_not_open(sealing: Running) -> None:
     agent, reader = sealing.agent, opener(sealing)
     await agent.commit(put("e", MAIL), put_json("j", [CARD]))

@@ -220,7 +220,7 @@ class _RedactionHandlingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Red
     """`[sealed:TYPE:DIGEST:KEY:TEXT]` stands in its place: the same digest, which key it is encrypted with, and the encrypted text, which
     `TrustService.RevealEntry` opens for those who may, and nothing else does. It opens in the region, on the board, in which it was
     written, and nowhere else. So handled are values, and the values of metadata, of entries in regions of the board; all other
-    texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 110 bytes for each, and of one text
+    texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 100 bytes for each, and of one text
     at most 1,024 are encrypted (`TOO_MANY_ITEMS`). A server without keys refuses policies that say so, and writes that would need
     one, with `ENCRYPTION_UNAVAILABLE`.
     """
@@ -244,7 +244,7 @@ REDACTION_HANDLING_ENCRYPT: RedactionHandling.ValueType  # 5
 """`[sealed:TYPE:DIGEST:KEY:TEXT]` stands in its place: the same digest, which key it is encrypted with, and the encrypted text, which
 `TrustService.RevealEntry` opens for those who may, and nothing else does. It opens in the region, on the board, in which it was
 written, and nowhere else. So handled are values, and the values of metadata, of entries in regions of the board; all other
-texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 110 bytes for each, and of one text
+texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 100 bytes for each, and of one text
 at most 1,024 are encrypted (`TOO_MANY_ITEMS`). A server without keys refuses policies that say so, and writes that would need
 one, with `ENCRYPTION_UNAVAILABLE`.
 """

@@ -93,11 +93,9 @@ def redact(text: str, wish: Wish) -> Redaction:
     shown = findings[: limits.REDACTED_FINDINGS_SHOWN_ENTRIES_MAX]
     kinds = frozenset(finding.kind for finding in findings)
     encrypted = frozenset(kind for kind in kinds if wish.terms.of(kind) is Handling.ENCRYPT)
-    masks = _masks(masked, keyed(wish.key), encrypted)
-    if wish.is_json:
-        masks = _within_tokens(text, masks)
+    masks = mask(text, masked, keyed(wish.key), encrypted, is_json=wish.is_json)
     return Redaction(
-        _replaced(text, 0, masks),
+        masks.text,
         tuple(Place(found.type, found.kind, found.reading, found.start, found.end) for found in shown),
         len(findings),
         dict(Counter(finding.type for finding in findings)),
@@ -105,8 +103,8 @@ def redact(text: str, wish: Wish) -> Redaction:
         any(wish.terms.of(kind) is Handling.REFUSE for kind in kinds),
         is_whole,
         RULES_VERSION,
-        tuple(_to_encrypt(masks)) if encrypted else (),
-        tuple(sorted({one.type for one in masks if one.is_encrypted and one.is_name})),
+        masks.to_encrypt,
+        masks.named,
     )
 
 
@@ -122,15 +120,31 @@ def keyed(key: bytes) -> Callable[[str], str]:
     return digest
 
 
-def mask(text: str, findings: Iterable[Finding], digest: Callable[[str], str], *, is_json: bool = False) -> str:
+class Masked(NamedTuple):
+    """A text with masks; the rest as in `Redaction`."""
+
+    text: str
+    to_encrypt: tuple[ToEncrypt, ...]
+    named: tuple[str, ...]
+
+
+def mask(
+    text: str,
+    findings: Iterable[Finding],
+    digest: Callable[[str], str],
+    encrypted: frozenset[Kind] = frozenset(),
+    *,
+    is_json: bool = False,
+) -> Masked:
     """Give the text with a mask for each finding, or one for several that overlap; nothing else of it changes.
 
     In JSON only what stands within strings is masked. A number of which something is masked becomes a string that is the mask.
     """
-    masks = _masks(findings, digest)
+    masks = _masks(findings, digest, encrypted)
     if is_json:
         masks = _within_tokens(text, masks)
-    return _replaced(text, 0, masks)
+    named = sorted({one.type for one in masks if one.is_encrypted and one.is_name})
+    return Masked(_replaced(text, 0, masks), tuple(_to_encrypt(masks)), tuple(named))
 
 
 class _Mask(NamedTuple):
@@ -144,9 +158,7 @@ class _Mask(NamedTuple):
     """It stands in a name within JSON."""
 
 
-def _masks(
-    findings: Iterable[Finding], digest: Callable[[str], str], encrypted: frozenset[Kind] = frozenset()
-) -> list[_Mask]:
+def _masks(findings: Iterable[Finding], digest: Callable[[str], str], encrypted: frozenset[Kind]) -> list[_Mask]:
     """Give the masks for what was found; marked are those of `encrypted` kinds, if nothing overlaps them that is of another."""
     joined: list[tuple[int, int, Finding, bool]] = []
     for finding in sorted(findings, key=lambda finding: finding.start):
