@@ -207,7 +207,9 @@ async def test_what_belongs_to_no_entry_is_masked_and_names_are_refused(sealing:
     assert re.fullmatch(r"for \[redacted:email:[0-9a-f]{6}\]", change.acts[0].reason)
     granted = await agent.grant(acquire_request(await agent.session(), tree("t"), purpose=f"for {MAIL}"))
     assert "[redacted:email:" in granted.lock.purpose
+    state = await agent.commit(put_json("m", {}))
     for mutation, field in (
+        (merge("m", json.dumps({MAIL: 1}), at(state)), "mutations[0].merge_patch.patch"),
         (put(f"of/{MAIL}"), "mutations[0].put.key.path"),
         (put("f", metadata={MAIL: "x"}), "mutations[0].put.metadata"),
         (put_json("f", {MAIL: 1}), "mutations[0].put.value.json"),
