@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kokuban.v1 import admin_service_pb2, trust_pb2, trust_service_pb2
+from kokuban_server.adapters.encryption import key_line
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
     Agent,
@@ -269,3 +270,27 @@ async def test_a_process_that_hangs_or_is_killed_costs_no_writer_its_commit(
     monkeypatch.setattr(limits, "SCREENING_S_MAX", 60.0)
     await eventually(listed(running, RELEASED), within_s=30.0)
     assert (await running.agent.asked("p")).value.external.text == HARMLESS
+
+
+async def test_what_has_to_be_encrypted_by_now_waits_for_a_server_with_a_key(
+    rules: Rules, start: Started, tmp_path: Path
+) -> None:
+    bare = await start()
+    await let_hold(bare)
+    rules.phrases, rules.is_down = PHRASES, True
+    mail = "li.wei@mail.example"
+    await set_aside(bare.agent, page("p", f"{HARMLESS} {mail}"))
+    keys_file = tmp_path / "keys"
+    keys_file.write_text(key_line("k1"), encoding="utf-8")
+    keyed = await start(encryption_keys_file=keys_file)
+    encrypting = trust_pb2.REDACTION_HANDLING_ENCRYPT
+    told = rule("shared:*", without_verdict=HOLD, revealers=["agent:opener"])
+    await keyed.as_agent("ops-1", "operator").set_policy(told, replaces=1, personal_data=encrypting)
+    rules.is_down = False
+    await bare.server._pending.turn()
+    assert await listed(bare, PENDING)()
+    await bare.server._pending._ownership.let_go()
+    await keyed.server._pending.turn()
+    assert mail not in (await keyed.agent.asked("p")).value.external.text
+    opened = await keyed.as_agent("opener").reveal("p", floor=trust_pb2.TRUST_LEVEL_EXTERNAL)
+    assert opened.entry.value.external.text == f"{HARMLESS} {mail}"

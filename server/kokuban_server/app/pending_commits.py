@@ -23,6 +23,7 @@ from kokuban_server.core.quarantine import QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
     DeadlineTooShort,
+    EncryptionUnavailable,
     OutcomeUnknown,
     PrincipalLimitReached,
     Refusal,
@@ -51,6 +52,7 @@ _COMMIT_S: Final = 2 * limits.SCREENING_S_MAX
 _LATER: Final = (
     Contended,
     DeadlineTooShort,
+    EncryptionUnavailable,
     OutcomeUnknown,
     PrincipalLimitReached,
     StoreCorrupt,

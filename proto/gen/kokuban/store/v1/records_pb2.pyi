@@ -1579,6 +1579,7 @@ class StoredRegionRule(_message.Message):
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     STALE_SCREENING_FIELD_NUMBER: _builtins.int
     WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
+    REVEALERS_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -1619,6 +1620,10 @@ class StoredRegionRule(_message.Message):
     def lockers(self) -> Global___StoredSubjects:
         """lockers are who may lock."""
 
+    @_builtins.property
+    def revealers(self) -> Global___StoredSubjects:
+        """revealers are to whom what is encrypted there is opened."""
+
     def __init__(
         self,
         *,
@@ -1639,10 +1644,11 @@ class StoredRegionRule(_message.Message):
         personal_data: _builtins.str = ...,
         stale_screening: _builtins.str = ...,
         without_verdict: _builtins.str = ...,
+        revealers: Global___StoredSubjects | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "revealers", b"revealers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "revealers", b"revealers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
