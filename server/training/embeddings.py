@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kokuban_server.adapters.screening.encoder import DIGESTS, DIMENSIONS, Encoded, Encoder
+from kokuban_server.adapters.screening.encoder import (
+    DIGESTS,
+    DIMENSIONS,
+    STRIDE_TOKENS,
+    WINDOW_TOKENS,
+    Encoded,
+    Encoder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +28,8 @@ class Embeddings:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = folder / f"embeddings-{DIGESTS['model_quantized.onnx'][:12]}.npz"
+        made_by = f"{DIGESTS['model_quantized.onnx'][:12]}-{WINDOW_TOKENS}-{STRIDE_TOKENS}"
+        self._file = folder / f"embeddings-{made_by}.npz"
         self._encoder: Encoder | None = None
         self._known: dict[bytes, Encoded] = {}
         if self._file.exists():

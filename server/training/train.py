@@ -15,7 +15,7 @@ from training.features import SIGNS
 if TYPE_CHECKING:
     from training.experiment import Experiment
 
-VERSION = "c1"
+VERSION = "c2"
 """Of what is trained; goes up with every change to it. It stands in the name of the rule set that a text is judged by."""
 
 

@@ -11,7 +11,7 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ FLOODS = (
 def figures(folder: Path | None = None) -> dict[str, Any]:
     """Give every figure by its name; shares of 1, findings for each document, microseconds of processor time for each KiB."""
     ours = list(BENIGN)
-    theirs = _texts(folder) if folder is not None else []
+    by_source = _texts(folder) if folder is not None else {}
+    theirs = [text for texts in by_source.values() for text in texts]
     return {
         "recall": {
             name: recall(families, EACH, SEED, _is_found)
@@ -49,6 +50,7 @@ def figures(folder: Path | None = None) -> dict[str, Any]:
         },
         "recall_by_view": {view: _recall_in(view) for view in VIEWS},
         "benign": _benign(theirs) if theirs else "no folder of benign texts was given",
+        "benign_by_source": {source: _benign(texts) for source, texts in by_source.items()},
         "benign_own": _benign(ours),
         "microseconds_per_kib_ordinary": _time(theirs or ours * 100),
         "microseconds_per_kib_worst": max(_time([text]) for text in _floods()),
@@ -69,11 +71,13 @@ def _recall_in(view: str) -> float:
     return found / (EACH_VIEW * len(families))
 
 
-def _texts(folder: Path) -> list[str]:
-    texts = []
+def _texts(folder: Path) -> dict[str, list[str]]:
+    texts = defaultdict(list)
     for file in sorted(folder.glob("ben_*.jsonl")):
         with file.open(encoding="utf-8") as lines:
-            texts += [json.loads(line)["text"] for line in lines]
+            for line in lines:
+                told = json.loads(line)
+                texts[told.get("source", file.stem)].append(told["text"])
     return texts
 
 
@@ -88,6 +92,7 @@ def _benign(texts: list[str]) -> dict[str, Any]:
     count = len(texts)
     return {
         "documents": count,
+        "findings_per_document": types.total() / count,
         "secrets_per_document": kinds["secret"] / count,
         "personal_per_document_without_email": (kinds["personal"] - types["email"]) / count,
         "email_per_document": types["email"] / count,

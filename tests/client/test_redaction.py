@@ -42,7 +42,7 @@ def kokuban(
 async def test_a_secret_is_told_by_its_place_and_is_not_in_the_text_that_comes_back(
     board: kokuban_client.Board,
 ) -> None:
-    text = f"the password is {SECRET}; mail li@mail.example"
+    text = f"the password is {SECRET}; mail li@mail.internal"
     found = await board.redact_text(text)
     password, mail = found.findings
     assert (password.type, password.kind, text[slice(*password.span)]) == ("password", RedactionKind.SECRET, SECRET)
@@ -94,7 +94,7 @@ def test_json_comes_back_as_json(kokuban: Callable[..., Answer], tmp_path: Path)
 
 
 async def test_a_write_tells_what_was_masked_and_what_is_kept(board: kokuban_client.Board) -> None:
-    text = f"the password is {SECRET}; mail li@mail.example"
+    text = f"the password is {SECRET}; mail li@mail.internal"
     written = await board.put("shared:facts", "note", text, must_not_exist=True)
     told = {one.type: one for one in written.redactions}
     assert set(told) == {"password", "email"}

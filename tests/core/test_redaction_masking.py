@@ -161,17 +161,17 @@ def test_what_is_encoded_is_masked_with_the_whole_of_its_code() -> None:
 @pytest.mark.parametrize(
     ("terms", "left", "is_refused"),
     [
-        (Terms(), {"a@b.example"}, False),
+        (Terms(), {"a@b.internal"}, False),
         (BOTH, set(), False),
-        (Terms(Handling.REFUSE, Handling.KEEP), {"a@b.example"}, True),
-        (Terms(Handling.KEEP, Handling.KEEP), {"a@b.example", "Zx9!kLmQ7w"}, False),
+        (Terms(Handling.REFUSE, Handling.KEEP), {"a@b.internal"}, True),
+        (Terms(Handling.KEEP, Handling.KEEP), {"a@b.internal", "Zx9!kLmQ7w"}, False),
         (Terms(Handling.MASK, Handling.REFUSE), set(), True),
-        (Terms(Handling.MASK, Handling.OFF), {"a@b.example"}, False),
+        (Terms(Handling.MASK, Handling.OFF), {"a@b.internal"}, False),
     ],
 )
 def test_each_kind_is_handled_by_its_terms(terms: Terms, left: set[str], is_refused: bool) -> None:  # noqa: FBT001 - expected
-    redaction = redact("mail a@b.example, password: Zx9!kLmQ7w", Wish(terms, b"key"))
-    assert {value for value in ("a@b.example", "Zx9!kLmQ7w") if value in redaction.text} == left
+    redaction = redact("mail a@b.internal, password: Zx9!kLmQ7w", Wish(terms, b"key"))
+    assert {value for value in ("a@b.internal", "Zx9!kLmQ7w") if value in redaction.text} == left
     assert redaction.is_refused is is_refused
     sought = {kind for kind in Kind if terms.of(kind) is not Handling.OFF}
     assert redaction.kinds == sought

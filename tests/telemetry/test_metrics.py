@@ -226,7 +226,7 @@ async def test_how_late_watches_are_is_measured(scraped: Scraped) -> None:
 async def test_texts_are_counted_by_what_was_made_of_them(scraped: Scraped) -> None:
     await scraped.agent.commit(put("e"))
     await scraped.agent.screen("The weather is fine.")
-    await scraped.agent.redact("Write to jane.doe@example.com.")
+    await scraped.agent.redact("Write to jane.doe@mail.internal.")
     await scraped.agent.redact("Nothing here.")
     counted = "kokuban_screening_duration_seconds_count"
     assert await scraped.value(counted, asked="screen", outcome="ADMIT") == 1

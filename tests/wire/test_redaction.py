@@ -25,12 +25,12 @@ SECRET = "Zx9!kLmQ7w"  # noqa: S105 - made up
 
 
 async def test_what_was_found_is_told_by_its_place_and_the_text_comes_back_without_it(agent: Agent) -> None:
-    text = f"写信给 li@mail.example; 密码是 {SECRET}"
+    text = f"写信给 li@mail.internal; 密码是 {SECRET}"
     found = await agent.redact(text)
     mail, password = found.findings
     assert (mail.type, mail.kind, mail.view) == ("email", trust_pb2.REDACTION_KIND_PERSONAL, "plain")
     assert (password.type, password.kind) == ("password", trust_pb2.REDACTION_KIND_SECRET)
-    assert text[mail.span.start : mail.span.end] == "li@mail.example"
+    assert text[mail.span.start : mail.span.end] == "li@mail.internal"
     assert text[password.span.start : password.span.end] == SECRET
     pattern = r"写信给 \[redacted:email:[0-9a-f]{6}\]; 密码是 \[redacted:password:[0-9a-f]{6}\]"
     assert re.fullmatch(pattern, found.redacted_text)
@@ -60,7 +60,7 @@ async def test_masks_of_two_answers_say_nothing_of_each_other(agent: Agent) -> N
 
 async def test_more_is_masked_than_is_told(agent: Agent) -> None:
     most = limits.REDACTED_FINDINGS_SHOWN_ENTRIES_MAX
-    found = await agent.redact(" ".join(f"user-{number}@mail.example" for number in range(most + 1)))
+    found = await agent.redact(" ".join(f"user-{number}@mail.internal" for number in range(most + 1)))
     assert (len(found.findings), found.finding_count) == (most, most + 1)
     assert "@" not in found.redacted_text
 

@@ -267,7 +267,7 @@ async def test_a_fault_is_an_error_and_who_may_not_call_has_no_span(
 async def test_a_text_that_is_judged_is_a_part_of_its_call(traced: Traced) -> None:
     await traced.running.agent.commit(put("e"))
     await traced.running.agent.screen("The weather is fine.")
-    await traced.running.agent.redact("Write to jane.doe@example.com.")
+    await traced.running.agent.redact("Write to jane.doe@mail.internal.")
     calls = {span.name: span for span in traced.spans()}
     parts = traced.spans("kokuban.screening")
     assert [dict(part.attributes or {}) for part in parts] == [

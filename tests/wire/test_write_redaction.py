@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tests.wire.conftest import Running, Started
 
 TOKEN = "ghp_" + "wJ4kQ9zXc2VbN7mL5pRt8sYd1fGh3KjA6uEo"
-MAIL = "li.wei@mail.example"
+MAIL = "li.wei@mail.internal"
 MASK = re.compile(r"\[redacted:([a-z0-9\-]+):[0-9a-f]{6}\]")
 MASKED = trust_pb2.REDACTION_HANDLING_MASK
 REFUSE = trust_pb2.REDACTION_HANDLING_REFUSE

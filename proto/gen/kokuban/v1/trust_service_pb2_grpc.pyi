@@ -69,9 +69,9 @@ class TrustServiceStub:
     Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
     letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
     forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
-    are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
-    cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
-    there.
+    are mail addresses that may be a person's (not `support@…`, not `…@example.com`), telephone numbers, payment and bank cards,
+    IBANs, US social security numbers, and Chinese identity cards and number plates; names and postal addresses are not looked
+    for. That nothing is found does not mean that nothing is there.
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
     """
@@ -151,9 +151,9 @@ class TrustServiceAsyncStub(TrustServiceStub):
     Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
     letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
     forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
-    are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
-    cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
-    there.
+    are mail addresses that may be a person's (not `support@…`, not `…@example.com`), telephone numbers, payment and bank cards,
+    IBANs, US social security numbers, and Chinese identity cards and number plates; names and postal addresses are not looked
+    for. That nothing is found does not mean that nothing is there.
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
     """
@@ -260,9 +260,9 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         Searched is the text as it stands, and what in it is in base64, base32 or hexadecimal digits, escaped, in wide or look-alike
         letters, or hidden in characters that do not show; codes within codes to a depth of 3. Secrets are keys and tokens of known
         forms, private keys, passwords in URLs, and what is said to be a password, key or token, in English or Chinese. Personal data
-        are mail addresses, telephone numbers, payment and bank cards, IBANs, US social security numbers, and Chinese identity
-        cards and number plates; names and postal addresses are not looked for. That nothing is found does not mean that nothing is
-        there.
+        are mail addresses that may be a person's (not `support@…`, not `…@example.com`), telephone numbers, payment and bank cards,
+        IBANs, US social security numbers, and Chinese identity cards and number plates; names and postal addresses are not looked
+        for. That nothing is found does not mean that nothing is there.
 
         The text waits in one queue with those of `ScreenText`, under the same limits.
         """

@@ -14,6 +14,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from kokuban_server.core.redaction import mailboxes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +23,6 @@ Span: TypeAlias = tuple[int, int]
 Check: TypeAlias = "Callable[[bytes, int, int], Span | None]"
 
 _DISTINCT_MIN: Final = 6
-_URL_BYTES: Final = 160
 _NAME_BYTES: Final = 24
 
 
@@ -144,15 +145,18 @@ def ssn(raw: bytes, start: int, end: int) -> Span | None:
 
 _PHONE_DIGITS_MIN: Final = 8
 _PHONE_DIGITS_MAX: Final = 15
+_FICTIONAL = re.compile(r"1?[2-9][0-9]{2}55501[0-9]{2}")
+"""Numbers of North America that are kept free for films and examples (ATIS-0300115, 555-0100 to 555-0199)."""
 
 
 def phone(raw: bytes, start: int, end: int) -> Span | None:
-    """Take a telephone number: 8 to 15 digits, not a part of a longer number."""
+    """Take a telephone number: 8 to 15 digits, not a part of a longer number, and not one that nobody has."""
+    number = digits(raw[start:end])
     parted = b" " in raw[start:end] and (
         raw[max(0, start - 2) : start - 1].isdigit() or raw[end + 1 : end + 2].isdigit()
     )
-    is_phone = not parted and _PHONE_DIGITS_MIN <= len(digits(raw[start:end])) <= _PHONE_DIGITS_MAX
-    return (start, end) if is_phone and stands_alone(raw, start, end) else None
+    is_phone = not parted and _PHONE_DIGITS_MIN <= len(number) <= _PHONE_DIGITS_MAX
+    return (start, end) if is_phone and stands_alone(raw, start, end) and not _FICTIONAL.fullmatch(number) else None
 
 
 def plate(raw: bytes, start: int, end: int) -> Span | None:
@@ -169,21 +173,14 @@ def address(raw: bytes, start: int, end: int) -> Span | None:
 
 # Words.
 
-_NOT_TOP: Final = frozenset({"png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "py", "html", "json", "md"})
-
-
 _OF_USER: Final = frozenset({b".", b"_", b"%", b"+", b"-"})
 
 
 def email(raw: bytes, start: int, end: int) -> Span | None:
-    """Take a mail address; what stands before the host of a URL is none, nor is a file's name."""
-    user, _, host = raw[start:end].decode().partition("@")
-    before = raw[max(0, start - _URL_BYTES) : start].split()
-    in_url = bool(before) and not raw[start - 1 : start].isspace() and b"://" in before[-1] and before[-1][-1:] != b"/"
+    """Take a mail address that may be a person's, and is not a part of a longer one."""
     neighbour = raw[max(0, start - 1) : start]
     is_part = neighbour.isalnum() or neighbour in _OF_USER
-    is_none = is_part or in_url or user == "git" or host.rpartition(".")[2].lower() in _NOT_TOP
-    return None if is_none else (start, end)
+    return (start, end) if not is_part and mailboxes.is_persons(raw, start, end) else None
 
 
 _PLACEHOLDER = re.compile(

@@ -16,7 +16,7 @@ from kokuban_server.core.sensitive import Kind
 if TYPE_CHECKING:
     from kokuban_server.core.redaction.checks import Check
 
-RULES_VERSION: Final = "1"
+RULES_VERSION: Final = "2"
 """Changes whenever anything else could be found in any text."""
 
 
@@ -180,7 +180,7 @@ _PERSONAL: Final = (
         "email",
         Kind.PERSONAL,
         r"[A-Za-z0-9]@[A-Za-z0-9]",
-        r"([A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24})\b",
+        r"(?:^|[^A-Za-z0-9._%+\-])([A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24})\b",
         checks.email,
     ),
     Rule(
