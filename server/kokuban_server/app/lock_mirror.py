@@ -265,7 +265,7 @@ class LockMirror(Following):
             if self._untold:
                 self._take_late(event, step)
             return
-        if event.previous_revision not in {0, known, removed}:
+        if event.previous_revision not in {0, known, removed} or not _goes_on(event, known):
             raise WatchGap
         if event.value is None:
             self._drop(key, step)
@@ -403,6 +403,13 @@ class LockMirror(Following):
             waits.remove(name)
             if wait is not None:
                 board.disown(wait.record.session_id, name)
+
+
+def _goes_on(event: Event, known: int) -> bool:
+    """Say whether a change can be the next of a key that is known to have been written then: a life begins where none is."""
+    if event.value is not None and event.create_revision == event.revision:
+        return not known
+    return known > 0 and event.create_revision <= known  # of a deletion 0
 
 
 def _nothing(board: BoardLocks, lock_id: str) -> None:

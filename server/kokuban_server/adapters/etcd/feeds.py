@@ -149,8 +149,9 @@ class Feed:
     def _event(self, event: pb.Event, before: tuple[int, int] | None) -> Event:
         kv = event.kv
         key = kv.key[self._data_bytes :]
-        # etcd looks the former state up late, when a compaction may have taken it: then our own memory serves.
-        previous = event.prev_kv.mod_revision or (before[0] if before and before[1] else 0)
+        # etcd would look the former state up for each event, which costs it more than all else that a watch does, and gives
+        # nothing where a compaction was faster: so our own memory serves.
+        previous = before[0] if before is not None and before[1] else 0
         if kv.version:
             return Event(key, kv.value, kv.mod_revision, kv.create_revision, previous)
         return Event(key, None, kv.mod_revision, 0, previous)
