@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from kokuban.v1 import lock_pb2
 from kokuban.v1 import lock_service_pb2 as lock_service_pb
 from kokuban.v1 import session_service_pb2 as session_pb
-from kokuban_server.app.lock_asked import Granted, ShownLock
+from kokuban_server.app.lock_asked import ShownLock
 from kokuban_server.app.sessions import Pulse
 from kokuban_server.core.locks import Fence, Mode
 from kokuban_server.core.revision import encode_token
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kokuban_server.app.held_locks import LockPage
-    from kokuban_server.app.lock_asked import Queued
+    from kokuban_server.app.lock_asked import Granted, Queued
     from kokuban_server.app.lock_mirror import Loss
     from kokuban_server.app.lock_views import Sight
     from kokuban_server.app.sessions import News, Opened, Present
@@ -94,12 +94,15 @@ def granted(of: Granted, epoch: str) -> lock_service_pb.LockGranted:
     )
 
 
-def progress(of: Queued | Granted, epoch: str, sight: Sight) -> lock_service_pb.AcquireLockResponse:
-    """Give how a request stands."""
-    if isinstance(of, Granted):
-        return lock_service_pb.AcquireLockResponse(granted=granted(of, epoch))
-    queued = lock_service_pb.LockQueued(ahead=of.ahead, held_by=[lock(shown, sight) for shown in of.held_by])
-    return lock_service_pb.AcquireLockResponse(queued=queued)
+def queued(of: Queued, sight: Sight) -> lock_service_pb.AcquireLockResponse:
+    """Give where a request stands."""
+    standing = lock_service_pb.LockQueued(ahead=of.ahead, held_by=[lock(shown, sight) for shown in of.held_by])
+    return lock_service_pb.AcquireLockResponse(queued=standing)
+
+
+def acquired(of: Granted, epoch: str) -> lock_service_pb.AcquireLockResponse:
+    """Give the grant that a request has come to."""
+    return lock_service_pb.AcquireLockResponse(granted=granted(of, epoch))
 
 
 def claimed(of: Granted, epoch: str) -> lock_service_pb.ClaimEntryResponse:
