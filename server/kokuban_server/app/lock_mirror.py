@@ -130,6 +130,8 @@ class LockMirror(Following):
         self._moved = asyncio.Event()
         self._fault: Exception | None = None
         self._last_decoded: tuple[bytes, LockRecord] | None = None
+        self.expected: dict[bytes, LockRecord] = {}
+        """What this server is writing now, by its bytes: nobody need read it."""
         self.servers: set[str] = set()
         """The servers that say that they live."""
         self.reloads = 0
@@ -367,6 +369,9 @@ class LockMirror(Following):
 
     def _decoded(self, key: bytes, value: bytes) -> LockRecord:
         """Read a record; a lock and its marker are the same bytes, and come one after the other."""
+        expected = self.expected.get(value)
+        if expected is not None:
+            return expected
         last = self._last_decoded
         if last is None or last[0] != value:
             last = self._last_decoded = (value, decode_lock(key, value))

@@ -132,18 +132,18 @@ class LockService:
 
     async def acquire_lock(self, raw: bytes, call: Call, send: Send) -> bytes:
         """Give the grant; send where the request stands until then."""
-        message = parse_message(lock_service_pb.AcquireLockRequest, raw)
-        request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
-        request = await self._looked_through(message, request, call)
-        sight = self._held.sight(call.principal, request.board)
         with contextlib.ExitStack() as gathered:
-
-            async def tell(queued: Queued) -> None:
-                gathered.close()
-                await send(encode_locks.queued(queued, sight).SerializeToString())
-
             gathered.callback(call.gathering.end)
             await call.gathering.begin()
+            message = parse_message(lock_service_pb.AcquireLockRequest, raw)
+            request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
+            request = await self._looked_through(message, request, call)
+
+            async def tell(queued: Queued) -> None:
+                gathered.close()  # it waits: others are not to be held for it
+                sight = self._held.sight(call.principal, request.board)
+                await send(encode_locks.queued(queued, sight).SerializeToString())
+
             granted = await self._requests.acquire(call.principal, request, tell, call.deadline)
         return encode_locks.acquired(granted, self._epoch).SerializeToString()
 
