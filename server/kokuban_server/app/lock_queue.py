@@ -375,11 +375,15 @@ class LockQueue:
                 closed |= asked.regions
                 waiting.append(asked)
         rounds: list[list[Asked]] = []
+        taken = 0
         for members in {id(members): members for members in round_of.values()}.values():
-            if rounds and _fits(rounds[-1] + members):  # one change set costs less than two
+            more = _operations(members)
+            if rounds and taken + more <= limits.STORE_OPERATIONS_MAX:  # one change set costs less than two
                 rounds[-1] += members
+                taken += more
             else:
                 rounds.append(list(members))
+                taken = more
         self._pending = waiting
         for members in rounds:
             self._close(members)
@@ -572,11 +576,15 @@ class LockQueue:
         return None
 
 
+def _operations(members: list[Asked]) -> int:
+    """Give how many operations requests take in a change set, at most."""
+    # A wait that ends, lock, marker, operation record; a generation for each region.
+    return sum([4 + len(asked.regions) for asked in members])
+
+
 def _fits(members: list[Asked]) -> bool:
     """Say whether requests fit into one change set."""
-    # A wait that ends, lock, marker, operation record; a generation for each region.
-    operations = sum(4 + len(asked.regions) for asked in members)
-    return len(members) == 1 or operations <= limits.STORE_OPERATIONS_MAX
+    return len(members) == 1 or _operations(members) <= limits.STORE_OPERATIONS_MAX
 
 
 def _granted(
