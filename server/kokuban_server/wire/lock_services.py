@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -132,19 +131,28 @@ class LockService:
 
     async def acquire_lock(self, raw: bytes, call: Call, send: Send) -> bytes:
         """Give the grant; send where the request stands until then."""
-        with contextlib.ExitStack() as gathered:
-            gathered.callback(call.gathering.end)
+        is_gathered = True
+
+        def go_on_alone() -> None:
+            nonlocal is_gathered
+            if is_gathered:
+                is_gathered = False
+                call.gathering.end()
+
+        try:
             await call.gathering.begin()
             message = parse_message(lock_service_pb.AcquireLockRequest, raw)
             request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
             request = await self._looked_through(message, request, call)
 
             async def tell(queued: Queued) -> None:
-                gathered.close()  # it waits: others are not to be held for it
+                go_on_alone()  # it waits: others are not to be held for it
                 sight = self._held.sight(call.principal, request.board)
                 await send(encode_locks.queued(queued, sight).SerializeToString())
 
             granted = await self._requests.acquire(call.principal, request, tell, call.deadline)
+        finally:
+            go_on_alone()
         return encode_locks.acquired(granted, self._epoch).SerializeToString()
 
     async def _looked_through(
