@@ -43,10 +43,15 @@ class OpenRegion:
     """The key of the region's lock generation."""
     is_foreign: bool
     """It is another agent's private memory."""
+    rules_of_events: RegionRules
 
     def target(self, key: EntryKey) -> Target:
         """Give an entry of the region as a commit's target."""
         return Target(key, keys.head(self.prefix, key.path), self.rules, self.generation)
+
+    def target_of_events(self, key: EntryKey) -> Target:
+        """Give what stands for all events of a task, whose region this is."""
+        return Target(key, keys.head(self.prefix, key.path), self.rules_of_events, self.generation)
 
 
 _Refusal = TypeVar("_Refusal", bound="Refusal")
@@ -176,7 +181,8 @@ class Access:
         prefix = keys.region_prefix(principal.tenant, board.id, region)
         rules = board.policy.terms(region).rules
         is_foreign = region.kind is RegionKind.AGENT and region.id != principal.agent
-        opened = OpenRegion(board, region, prefix, rules, keys.LOCK_GENERATION + prefix, is_foreign)
+        generation = keys.LOCK_GENERATION + prefix
+        opened = OpenRegion(board, region, prefix, rules, generation, is_foreign, rules.of_events())
         if len(opened_before) >= _OPENED_MAX:
             opened_before.clear()
         opened_before[principal, board, region] = opened

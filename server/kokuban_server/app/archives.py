@@ -266,7 +266,8 @@ class Archives:
         closed = Archive(ArchivePhase.PREPARING, agent=asking.principal.agent, time_ms=now_ms, until_ms=until_ms)
         marker = keys.ARCHIVING + asking.prefix
         guards = (guard, AtRevision(log.key, log.revision), found.opened.board.guard)
-        puts = (Put(key, encode_archive(closed)), Put(marker, b""))
+        # The log's end is moved too: those who record events look at that alone.
+        puts = (Put(key, encode_archive(closed)), Put(marker, b""), Put(log.key, log.value))
         revision = await commit_surely(self._store, ChangeSet(guards, puts), asking.deadline)
         try:
             place = await self._compared(asking, found.opened, Place(revision))

@@ -16,7 +16,7 @@ from kokuban_server.app.deadlines import halfway, left_s
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.quarantine_shelf import OnShelf, marker_of, name_of
-from kokuban_server.app.task_writing import is_event, prefix_of, rules_of_events
+from kokuban_server.app.task_writing import is_event, prefix_of
 from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Principal, Verb
@@ -206,6 +206,12 @@ class _Attempt:
         """The keys of what would stand for the tasks in whose regions it names anything, were they archived."""
         named = [step.target for step in self.steps]
         return archive_keys_of(named + [belief.target for belief in self.beliefs] if self.beliefs else named)
+
+    @property
+    def unheld_archives(self) -> list[bytes]:
+        """Those of them that nothing else keeps away: who archives a task moves the end of its log."""
+        tied = self.happening.tied if self.happening is not None else ()
+        return [key for key in self.archives if key[len(keys.TASK_ARCHIVE) :] not in tied]
 
     @property
     def board_prefix(self) -> bytes:
@@ -490,9 +496,7 @@ class Commits:
             if board.record.bars and not isinstance(mutation, Delete):
                 barred = Written(key.region, label, principal, f"mutations[{index}].{field_of(mutation)}")
                 refuse_barred(barred, board, self._request_ids.digest)
-            target = region.target(key)
-            if isinstance(mutation, RecordEvent):
-                target = target._replace(rules=rules_of_events(target.rules))
+            target = region.target_of_events(key) if isinstance(mutation, RecordEvent) else region.target(key)
             steps.append(Step(target, mutation, index, label))
         beliefs = []
         for index, (key, belief) in enumerate(request.beliefs):
@@ -765,7 +769,7 @@ class Commits:
         # One for each board, of which there are several only where a region beyond boards is written.
         guards = planned.guards + held.guards
         guards += dict.fromkeys([attempt.board.guard for attempt in attempts])
-        guards += map(Absent, attempts[0].archives)  # what is folded is of one region
+        guards += map(Absent, attempts[0].unheld_archives)  # what is folded is of one region
         lineage = attempts[0].lineage  # what is folded is written in no scope
         if lineage is not None and lineage.scope is not None:
             guards.append(lineage.scope.guard)

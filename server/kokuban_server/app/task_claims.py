@@ -11,7 +11,7 @@ from kokuban_server.app.commits import puts_of
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.lock_asked import Granted
 from kokuban_server.app.mirrored_store import settle
-from kokuban_server.app.task_writing import at_its_place, rules_of_events
+from kokuban_server.app.task_writing import at_its_place
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, CreatedAt, Put, TimeBefore
@@ -34,6 +34,7 @@ from kokuban_server.core.tasks import EVENTS_PATH, StepStatus
 from kokuban_server.ports.board_store import STRONG, CommitRefused, LeaseLost
 from kokuban_server.records.codec import decode_operation, encode_operation
 from kokuban_server.records.lock_codec import decode_lock, encode_generation, encode_lock
+from kokuban_server.records.task_codec import decode_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,8 +284,7 @@ class TaskClaims:
     ) -> tuple[list[Guard], list[Put]]:
         """Give what records events that are the server's own word, so that they carry no label and say nothing."""
         opened, request = asking.opened, asking.request
-        target = opened.target(EntryKey(request.region, EVENTS_PATH))
-        target = target._replace(rules=rules_of_events(opened.rules))
+        target = opened.target_of_events(EntryKey(request.region, EVENTS_PATH))
         nothing_said = Value(Form.TEXT, "")
         steps = [
             at_its_place(Step(target, RecordEvent(event, nothing_said, {}, "claim"), 0), event) for event in events
@@ -294,8 +294,7 @@ class TaskClaims:
         act = Act(asking.principal.agent, request.request_id, "", request.traceparent)
         planned = plan(steps, (), states, act, moment)
         state = folded(known.state, tuple(events))
-        there = Absent(keys.TASK_ARCHIVE + opened.prefix)
-        guards = [*planned.guards, *known.guards(opened.prefix), asking.board.guard, there]
+        guards = [*planned.guards, *known.guards(opened.prefix), asking.board.guard]
         return guards, [*puts_of(planned), *known.puts(opened.prefix, events[-1].number, state)]
 
     def _grant(self, asking: _Asking, lock: LockRecord, now_ms: int) -> tuple[list[Guard], list[Put]]:
@@ -327,11 +326,10 @@ class TaskClaims:
         if found is None or found.create_revision != operation.revision or task is None:
             raise LockLost(asking.lock_id)
         lock = decode_lock(key, found.value)
-        prefix = asking.opened.prefix
-        named = [keys.TASK_LOG + prefix, keys.TASK + prefix]
-        records = (await self._store.port.read(named, STRONG, left_s(asking.deadline))).records
-        state = self._tasks.read(named, records).tasks[prefix].state
-        step = None if state is None else state.steps.get(lock.targets[0].path)
+        # Not to be remembered: whether the task is being archived was not asked.
+        task_key = keys.TASK + asking.opened.prefix
+        state = (await self._store.port.read([task_key], STRONG, left_s(asking.deadline))).records[0]
+        step = None if state is None else decode_task(task_key, state.value).steps.get(lock.targets[0].path)
         if step is None or step.lock_id != asking.lock_id:
             raise LockLost(asking.lock_id)
         changed = bool(request.fingerprint and step.fingerprint and request.fingerprint != step.fingerprint)

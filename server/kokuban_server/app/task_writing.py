@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakValueDictionary
 
 from kokuban_server.core import keys
 from kokuban_server.core.change_set import Absent, AtRevision, DeleteKey, Put
 from kokuban_server.core.commit import RecordEvent, Step, Target
-from kokuban_server.core.locks import LockPolicy
 from kokuban_server.core.names import EntryKey
 from kokuban_server.core.refusals import AlreadyExists, StoreUnavailable, Winner
 from kokuban_server.core.subtasks import notes_path
@@ -36,7 +32,6 @@ from kokuban_server.records.task_codec import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from kokuban_server.core.access import RegionRules
     from kokuban_server.core.change_set import Guard
     from kokuban_server.core.commit import Moment, Plan
     from kokuban_server.core.tasks import TaskEvent, TaskState
@@ -102,6 +97,11 @@ class Happening(NamedTuple):
         """Where the events come to lie."""
         return [step.target.head for step in self.steps if isinstance(step.mutation, RecordEvent)]
 
+    @property
+    def tied(self) -> list[bytes]:
+        """The prefixes of the tasks to the ends of whose logs it is tied, as there are some already."""
+        return [prefix for prefix, (known, _, _) in self.tasks.items() if known.log_revision]
+
     def add_to(self, planned: Plan) -> None:
         """Have a plan do all of it."""
         planned.guards += self.guards
@@ -118,15 +118,6 @@ def is_event(step: Step) -> bool:
 def prefix_of(target: Target) -> bytes:
     """Give the prefix of a target's region."""
     return target.generation[len(keys.LOCK_GENERATION) :]
-
-
-@lru_cache(maxsize=256)
-def rules_of_events(rules: RegionRules) -> RegionRules:
-    """Give the rules under which a region's events lie.
-
-    They live as long as their task, and who may record them is told by the step's own lock: locks on their paths say nothing.
-    """
-    return replace(rules, default_ttl_ms=0, lock_policy=LockPolicy.OFF)
 
 
 class Turn:
@@ -165,7 +156,7 @@ class TaskWriting:
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, KnownTask] = OrderedDict()
-        self._turns: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        self._turns: dict[bytes, asyncio.Lock] = {}
 
     def turn(self, prefixes: Iterable[bytes], deadline: float) -> Turn:
         """Give what keeps other writers of this server out of some tasks."""
@@ -174,6 +165,8 @@ class TaskWriting:
     def _turn_of(self, prefix: bytes) -> asyncio.Lock:
         turn = self._turns.get(prefix)
         if turn is None:
+            if len(self._turns) >= _KNOWN_ENTRIES_MAX:
+                self._turns = {other: lock for other, lock in self._turns.items() if lock.locked()}
             turn = self._turns[prefix] = asyncio.Lock()
         return turn
 

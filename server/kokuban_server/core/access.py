@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kokuban_server.core import limits
@@ -112,3 +112,11 @@ class RegionRules:
     without_verdict: WithoutVerdict = WithoutVerdict.REFUSE
     redaction: Terms = STANDARD
     """What becomes of secrets and personal data that are written there."""
+
+    def of_events(self) -> RegionRules:
+        """Give what holds for the events of a task, whose region this is.
+
+        They live as long as their task, and who may record them is told by the step's own lock: locks on their paths say
+        nothing.
+        """
+        return replace(self, default_ttl_ms=0, lock_policy=LockPolicy.OFF)

@@ -71,7 +71,7 @@ def judged(state: TaskState | None, event: TaskEvent, number: int, field: str, g
 
     Creating is not judged here: what there must not be before is the log. `field` is where the event stands in its request.
     """
-    event = event._replace(number=number)
+    event = event.placed(number, event.attempt)
     if state is None:
         if event.type is not EventType.TASK_CREATED:
             raise NotFound
@@ -183,7 +183,7 @@ def _judged_in_step(state: TaskState, event: TaskEvent, field: str, ground: Grou
         raise _in_doubt(step, next(iter(step.actions)), event.step, f"{field}.outcome", ground)
     elif event.type is EventType.STEP_FAILED:
         event = _failure(step, event, ground.now_ms)
-    return event._replace(attempt=step.attempts)
+    return event.placed(event.number, step.attempts)
 
 
 def _failure(step: TaskStep, event: TaskEvent, now_ms: int) -> TaskEvent:

@@ -132,6 +132,10 @@ class TaskEvent(NamedTuple):
     notes_expire_ms: int = 0
     """When the working notes of a subtask end that is completed; as it is asked for, how long after that."""
 
+    def placed(self, number: int, attempt: int) -> TaskEvent:
+        """Give it with its number and its step's attempt: in a third of the time that `_replace` takes, for each event."""
+        return TaskEvent._make((*self[:3], number, attempt, *self[5:]))
+
 
 class OpenAction(NamedTuple):
     """An action that was begun and not ended."""
