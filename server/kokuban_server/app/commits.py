@@ -264,13 +264,14 @@ class Commits:
         Raises the refusal of what does not hold (nothing was written then), or `OutcomeUnknown`, after which the same
         request says what became of it.
         """
-        board = await self._access.enter(principal, request.board, deadline)
+        holdings = request.holdings
+        board = holdings.board if holdings is not None else await self._access.enter(principal, request.board, deadline)
         await self._locks.stand(deadline)
         if self._sizes is not None:
             await self._sizes.stand(deadline)
         attempt = self._prepare(principal, request, board, deadline)
-        if request.holdings is not None and request.holdings.refusal is not None:
-            return await self._replayed(attempt, request.holdings.refusal)
+        if holdings is not None and holdings.refusal is not None:
+            return await self._replayed(attempt, holdings.refusal)
         if attempt.lineage is None:
             replay = await self._trace(attempt) or await self._admit(attempt)
             if replay is not None:
@@ -843,7 +844,8 @@ class Commits:
 
     def _learn(self, planned: Plan, revision: int, happening: Happening | None = None) -> None:
         for head, record in planned.states:
-            self._heads.learn(head, Current(record, revision))
+            if record.event is None:  # an event is not written again
+                self._heads.learn(head, Current(record, revision))
         if happening is not None:
             self._tasks.happened(happening, revision)
 

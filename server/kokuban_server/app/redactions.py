@@ -106,6 +106,8 @@ class RedactedOtherwiseError(Exception):
 class Holdings(NamedTuple):
     """What a commit holds that is sensitive, and under which terms that was found out."""
 
+    board: Board
+    """Whose terms they are. It was entered for the commit, which is guarded on its revision."""
     terms: Mapping[Region, Terms]
     kept: Mapping[int, frozenset[Kind]]
     """By the places of the mutations."""
@@ -293,16 +295,16 @@ def terms_for(board: Board | None, regions: Iterable[Region]) -> Terms:
 _NO_PLACES: Final[frozenset[int]] = frozenset()
 
 
-def holdings(redacted: Redacted, terms: Mapping[Region, Terms]) -> Holdings:
+def holdings(board: Board, redacted: Redacted, terms: Mapping[Region, Terms]) -> Holdings:
     """Give what a commit's labels should say."""
     if redacted is NOTHING:
-        return Holdings(terms, {}, _NO_PLACES, None)
+        return Holdings(board, terms, {}, _NO_PLACES, None)
     kept: dict[int, frozenset[Kind]] = defaultdict(frozenset)
     for one in redacted.found:
         if one.mutation is not None and one.handling is Handling.KEEP:
             kept[one.mutation] |= {one.kind}
     unsearched = frozenset(text.mutation for text in redacted.unsearched if text.mutation is not None)
-    return Holdings(terms, dict(kept), unsearched, redacted.refusal)
+    return Holdings(board, terms, dict(kept), unsearched, redacted.refusal)
 
 
 def without_secrets(digest: Callable[[bytes], bytes], text: str) -> str:

@@ -300,7 +300,7 @@ def at_its_place(step: Step, event: TaskEvent) -> Step:
     assert isinstance(mutation, RecordEvent)  # noqa: S101 - for the type checker: callers have looked
     (region, _), _, rules, generation = target = step.target
     path = event_path(event.number)
-    target = Target(EntryKey(region, path), keys.head(prefix_of(target), path), rules, generation)
+    target = Target(EntryKey(region, path), keys.head_once(prefix_of(target), path), rules, generation)
     recorded = RecordEvent(event, mutation.value, mutation.words, mutation.kind)
     return Step(target, recorded, step.place, step.label)
 

@@ -118,6 +118,11 @@ def head(region: bytes, path: str) -> bytes:
     return HEAD + region + path_key(path)
 
 
+def head_once(region: bytes, path: str) -> bytes:
+    """Give the same of an entry that is not named again soon, so that it need not be remembered."""
+    return HEAD + region + path_key(path)
+
+
 def head_of(tenant: str, board_id: str, key: EntryKey) -> bytes:
     """Give the key of the present state of an entry that is named on a board."""
     return head(region_prefix(tenant, board_id, key.region), key.path)

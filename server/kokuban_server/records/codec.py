@@ -51,6 +51,7 @@ def encode_entry(record: EntryRecord) -> bytes:
         sweep_time_ms=record.sweep_time_ms,
         metadata=record.metadata,
         acts=[_encode_act(act) for act in record.acts],
+        event=None if record.event is None else encode_event(record.event),
     )
     value = record.value
     if value is not None:
@@ -64,8 +65,6 @@ def encode_entry(record: EntryRecord) -> bytes:
             message.media_type = media_type
     if record.label is not OWN_WORD:
         message.label.CopyFrom(encode_label(record.label))
-    if record.event is not None:
-        message.event.CopyFrom(encode_event(record.event))
     return message.SerializeToString()
 
 

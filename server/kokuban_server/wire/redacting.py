@@ -81,7 +81,7 @@ class Redactor:
         terms = {key.region: policy.redaction_in(key.region) for key, _, _ in request.mutations}
         common = strictest(terms.values()) if policy.rules and terms else policy.redaction
         if common.is_off or await self._looks.hold_nothing(words_of(message)):
-            return request.holding(holdings(NOTHING, terms)), NOTHING
+            return request.holding(holdings(board, NOTHING, terms)), NOTHING
 
         def terms_of(text: FreeText) -> Terms:
             named = [key.region for key, _, place in request.mutations if place == text.mutation]
@@ -96,7 +96,7 @@ class Redactor:
             request = commit_request(message, self._digest, traceparent)._replace(digest=digest)
             for place in redacted.texts:  # as it was sent: other terms may come to hold
                 put_back(texts[place], texts[place].text)
-        return request.holding(holdings(redacted, terms)), redacted
+        return request.holding(holdings(board, redacted, terms)), redacted
 
     async def kept(self, principal: Principal, raw: bytes, deadline: float) -> CommitRequest:
         """Give a commit that was kept, as it may be written under what holds now. Raises as `commit`."""
