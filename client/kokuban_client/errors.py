@@ -510,6 +510,12 @@ class WriteForbidden(AccessRefused):
     REASON = "WRITE_FORBIDDEN"
 
 
+class RevealForbidden(AccessRefused):
+    """The policy does not name the caller among those to whom what is encrypted in the region is opened."""
+
+    REASON = "REVEAL_FORBIDDEN"
+
+
 class NotAdministrator(AccessRefused):
     """The board's policy names its administrators, and the caller is none of them."""
 
@@ -597,6 +603,12 @@ class ContentSensitive(Refused):
     def type(self) -> str:
         """What was found: `github-token`. The value, no answer says."""
         return self.facts.get("type", "")
+
+
+class EncryptionUnavailable(Refused):
+    """Something would have to be encrypted, and the server has no keys. Nothing was written; it is the operator's to mend."""
+
+    REASON = "ENCRYPTION_UNAVAILABLE"
 
 
 class ContentUnsearched(Refused):

@@ -239,6 +239,7 @@ class RedactionHandling(enum.StrEnum):
     REFUSE = "refuse"
     KEEP = "keep"
     OFF = "off"
+    ENCRYPT = "encrypt"
     UNKNOWN = "unknown"
     """A newer server's word that this library does not know."""
 
@@ -255,7 +256,7 @@ class WrittenRedaction:
     """What it is: `github-token`, `email`."""
     kind: RedactionKind
     handling: RedactionHandling
-    """It was masked, or is kept."""
+    """It was masked or encrypted, or is kept."""
     count: int
     spans: tuple[tuple[int, int], ...]
     """Where the first of them stand in the text as it was sent, as slices of it."""
@@ -336,6 +337,28 @@ class Act:
     reason: str
     traceparent: str
     unconditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RevealedText:
+    """What became of what is encrypted in one text of an entry."""
+
+    field: str
+    """Where it stands: `value`, or `metadata[NAME]`."""
+    opened: int
+    unknown_keys: int
+    """Encrypted with a key that the server has not."""
+    unopened: int
+    """Copied from another region or board, or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """An entry with what is encrypted in it opened. Not printed: what is opened is for its reader alone."""
+
+    entry: Entry = field(repr=False)
+    texts: tuple[RevealedText, ...]
+    """Those in which something is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,7 +488,8 @@ class LockRequirement(enum.StrEnum):
 class RegionRule:
     """What a policy says of a region (`shared:plan`) or of all of a kind (`task:*`). What is None is not said.
 
-    Readers, writers and lockers are lists of `anyone`, `acting` (to whom the region's id belongs), `role:ROLE`, `agent:ID`.
+    Readers, writers, lockers and revealers (to whom what is encrypted there is opened) are lists of `anyone`, `acting` (to whom
+    the region's id belongs), `role:ROLE`, `agent:ID`.
     """
 
     pattern: str
@@ -485,6 +509,7 @@ class RegionRule:
     personal_data: RedactionHandling | str | None = None
     stale_screening: StaleScreening | str | None = None
     without_verdict: WithoutVerdict | str | None = None
+    revealers: Sequence[str] | None = None
 
 
 class WithoutVerdict(enum.StrEnum):
@@ -562,6 +587,8 @@ class Verb(enum.StrEnum):
     READ = "read"
     WRITE = "write"
     LOCK = "lock"
+    REVEAL = "reveal"
+    """See what is encrypted there."""
 
 
 class Decision(enum.StrEnum):
@@ -1580,7 +1607,7 @@ class NewStep:
     input: object
     """What to do, as any value."""
     depends_on: tuple[str, ...] = ()
-    """Steps that must be done before, added earlier."""
+    """Steps that must be done before, and subtasks that must be completed, each there earlier."""
     labels: tuple[str, ...] = ()
     """What a worker must be able to do."""
     priority: int = 0

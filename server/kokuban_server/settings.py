@@ -175,6 +175,11 @@ class Settings(BaseSettings):
         default=None,
         description="phrases to look for in what comes from outside, besides the rules: a line each, grave or suspicious first",
     )
+    encryption_keys_file: Path | None = Field(
+        default=None,
+        description="keys that texts are encrypted with where a policy says so: the first encrypts, all open; `kokuban keys`"
+        " writes it, and it is read again when it changes",
+    )
     cache_bytes_max: int = Field(
         default=64 * 1024 * 1024, ge=0, description="memory for entries' present states, in bytes"
     )

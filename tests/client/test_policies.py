@@ -44,6 +44,7 @@ RULES = (
         default_ttl_s=0.0,
         stale_screening=StaleScreening.WITHHOLD,
         without_verdict=WithoutVerdict.HOLD,
+        revealers=("role:auditor",),
     ),
     RegionRule("task:*", default_ttl_s=60.0, secrets=RedactionHandling.REFUSE, personal_data=RedactionHandling.MASK),
 )

@@ -141,6 +141,15 @@ async def test_the_tree_of_a_task_on_the_command_line(
     assert (await board.task(task)).steps[1].attempts_max == 3
     assert (await run("revive", task, "s/b", "--reason", "again"))[0] == 5
     assert (await run("revive", task, "s/b"))[0] == 2
+    async with board.claim_step(task) as step:
+        assert step.name == "s/b"
+        async with step.commit() as tx:
+            tx.add_step(task, NewStep("after", "x", ("a", "s/b", "s")))
+        _, told = await run("resume", task, "--explain")
+        assert "\n  waits for: s/b (running), s (open)\n" in f"{told}\n"
+        _, as_json = await run("resume", task, "--explain", "--json")
+        assert json.loads(as_json)["resumptions"][-1]["waits_for"] == {"s/b": "running", "s": "open"}
+        await step.give_back()
     _, as_json = await run("show", task, "--json")
     told = json.loads(as_json)["subtasks"]
     assert [(one["name"], one["parent"], one["all_steps"]["pending"]) for one in told] == [

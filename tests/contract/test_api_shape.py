@@ -54,7 +54,7 @@ VERBS_OF_THE_BOARD = (
     "Examine",
     "Summarize",
 )
-VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Trace", "Purge", "Erase")
+VERBS_OF_TRUST = ("Endorse", "List", "Review", "Screen", "Redact", "Reveal", "Trace", "Purge", "Erase")
 VERBS_OF_TASKS = ("Create", "Get", "List", "Claim", "WaitFor", "Resume", "Cancel", "Export", "Archive", "Restore")
 VERBS_OF_LOCKS = ("Open", "Keep", "Close", "Acquire", "Claim", "Downgrade", "Release", "Break")
 DURATIONS = {
@@ -147,6 +147,7 @@ def test_the_services_are_the_ones_that_are_served(api: Files) -> None:
         "TrustService.ReviewQuarantine",
         "TrustService.ScreenText",
         "TrustService.RedactText",
+        "TrustService.RevealEntry",
         "TrustService.TraceProvenance",
         "TrustService.PurgeSource",
         "TrustService.EraseSubject",

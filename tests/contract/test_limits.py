@@ -167,6 +167,7 @@ TOLD = [
     ("PROMPT_PER_SOURCE_ENTRIES_DEFAULT", 1, "PromptOptions.per_source_max", "0 means {}."),
     ("PAGE_BYTES_MAX", 1024 * 1024, "ListEntriesRequest.prompt", "larger than {} MiB"),
     ("PAGE_BYTES_MAX", 1024 * 1024, "BatchGetEntriesRequest.prompt", "larger than {} MiB"),
+    ("ENCRYPTED_TEXTS_ENTRIES_MAX", 1, "RedactionHandling.REDACTION_HANDLING_ENCRYPT", "at most {:,} are encrypted"),
     ("REDACTED_DEPTH_MAX", 1, "TrustService.RedactText", "to a depth of {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "RedactTextResponse.findings", "at most {}"),
     ("REDACTED_FINDINGS_SHOWN_ENTRIES_MAX", 1, "Redaction.spans", "at most {}"),
@@ -243,6 +244,8 @@ INSIDE = {
     "WAIT_NEWS_S_MIN",  # how often a stream that waits has news: "at most once a second"
     "PHRASES_ENTRIES_MAX",  # of an operator's file: deploy/README.md
     "PHRASE_CHARACTERS_MAX",
+    "ENCRYPTION_KEYS_ENTRIES_MAX",
+    "ENCRYPTION_KEYS_BYTES_MAX",
     "SCREENED_DEPTH_MAX",  # what lies beyond these is found to be beyond them
     "SCREENED_VIEWS_ENTRIES_MAX",
     "SCREENED_TIMES_MAX",

@@ -39,6 +39,7 @@ RULES = st.builds(
     st.none() | st.just(0) | st.integers(limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX),
     secrets=st.none() | st.sampled_from(Handling),
     personal_data=st.none() | st.sampled_from(Handling),
+    revealers=st.none() | SUBJECTS,
 )
 POLICIES = st.builds(
     Policy,
@@ -77,7 +78,13 @@ def said(policy: Policy, region: Region, verb: Verb) -> Subjects | None:
         rule = rules.get(pattern)
         if rule is None:
             continue
-        found = {Verb.READ: rule.readers, Verb.WRITE: rule.writers, Verb.LOCK: rule.lockers or rule.writers}[verb]
+        lockers = rule.lockers or rule.writers
+        found = {
+            Verb.READ: rule.readers,
+            Verb.WRITE: rule.writers,
+            Verb.LOCK: lockers,
+            Verb.REVEAL: rule.revealers,
+        }[verb]
         if found is not None:
             return found
     return None
@@ -99,10 +106,11 @@ def test_what_is_decided_is_what_the_nearest_rule_says_and_who_may_not_read_may_
     policy: Policy, principal: Principal, region: Region, verb: Verb
 ) -> None:
     may_read = is_one_of(said(policy, region, Verb.READ), principal, region)
-    may = is_one_of(said(policy, region, verb), principal, region)
+    named = said(policy, region, verb)
+    may = is_one_of(named, principal, region) and not (verb is Verb.REVEAL and named is None)
     if not may_read:
         expected = Decision.HIDDEN
-    elif verb is not Verb.READ and (not may or principal.roles == {Role.AUDITOR}):
+    elif verb is not Verb.READ and (not may or (verb is not Verb.REVEAL and principal.roles == {Role.AUDITOR})):
         expected = Decision.FORBIDDEN
     else:
         expected = Decision.ALLOWED
@@ -118,6 +126,8 @@ def test_no_policy_that_is_taken_opens_what_is_private(policy: Policy, principal
         return
     assert not allows(policy, principal, region, Verb.WRITE)
     assert not allows(policy, principal, region, Verb.LOCK)
+    if region.kind is RegionKind.USER:
+        assert policy.rule(principal, region, Verb.REVEAL).decision is Decision.HIDDEN
     if region.kind is RegionKind.USER or principal.roles <= {Role.MEMBER, Role.SYSTEM}:
         assert policy.rule(principal, region, Verb.READ).decision is Decision.HIDDEN
 
@@ -128,7 +138,8 @@ def test_without_a_policy_shared_regions_are_everybodys_and_others_belong_to_tho
 ) -> None:
     reads = region.kind is RegionKind.SHARED or acts_for(principal, region)
     writes = reads and principal.roles != {Role.AUDITOR}
-    assert allows(NO_POLICY, principal, region, verb) == (reads if verb is Verb.READ else writes)
+    allowed = {Verb.READ: reads, Verb.REVEAL: False}.get(verb, writes)
+    assert allows(NO_POLICY, principal, region, verb) == allowed
 
 
 @pytest.mark.parametrize(
@@ -266,6 +277,9 @@ AUDITORS = Subjects(roles=frozenset({Role.AUDITOR}))
         (RegionRule("agent:*", lockers=ANYONE), "lockers.subjects"),
         (RegionRule("user:*", readers=Subjects(roles=frozenset({Role.SUPERVISOR}))), "readers.subjects"),
         (RegionRule("user:u", writers=ANYONE), "writers.subjects"),
+        (RegionRule("user:*", revealers=ANYONE), "revealers.subjects"),
+        (RegionRule("agent:*", revealers=ANYONE), "revealers.subjects"),
+        (RegionRule("shared:*", revealers=ACTING), "revealers.subjects"),
         (RegionRule("shared:*", writers=AUDITORS), "writers.subjects"),
         (RegionRule("task:*", lockers=AUDITORS), "lockers.subjects"),
         (RegionRule("task:*", history_revisions_max=0), "history_revisions_max"),
@@ -286,7 +300,8 @@ def test_what_no_policy_may_say_is_refused_by_its_field(rule: RegionRule, field:
         RegionRule("agent:*", readers=Subjects(acting=True, roles=frozenset({Role.SUPERVISOR, Role.AUDITOR}))),
         RegionRule("agent:a:b", writers=Subjects()),
         RegionRule("user:*", readers=Subjects(), writers=Subjects()),
-        RegionRule("shared:*", readers=AUDITORS),
+        RegionRule("shared:*", readers=AUDITORS, revealers=AUDITORS),
+        RegionRule("user:*", revealers=ACTING),
         RegionRule("conversation:*", readers=ANYONE, writers=Subjects(agents=frozenset({"a"}))),
         RegionRule("task:*", history_revisions_max=1, default_ttl_ms=0),
         RegionRule("task:t", history_revisions_max=limits.POLICY_HISTORY_REVISIONS_MAX),

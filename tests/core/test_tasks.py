@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from kokuban_server.core import limits
 from kokuban_server.core.refusals import (
+    InvalidRequest,
     NoStepReady,
     NotOpen,
     Refusal,
@@ -22,7 +24,7 @@ from kokuban_server.core.refusals import (
 )
 from kokuban_server.core.subtasks import is_within, parent
 from kokuban_server.core.task_planning import Ground, Worker, folded, judged, pick
-from kokuban_server.core.task_progress import progress
+from kokuban_server.core.task_progress import left_to_do, progress
 from kokuban_server.core.tasks import (
     RECORDED,
     DeadReason,
@@ -60,7 +62,7 @@ def wished(*given: Any, **more: Any) -> TaskEvent:  # noqa: ANN401 - as above
 def terms() -> st.SearchStrategy[StepTerms]:
     return st.builds(
         on_terms,
-        st.lists(st.sampled_from(NAMES), unique=True, max_size=2).map(tuple),
+        st.lists(st.sampled_from([*NAMES, *SUBTASKS]), unique=True, max_size=2).map(tuple),
         st.frozensets(st.sampled_from(["web", "gpu"])),
         st.integers(-2, 2),
         st.integers(1, 3),
@@ -135,11 +137,14 @@ BEGUN: list[TaskEvent | Claim | Attempt] = [
     TaskEvent(EventType.STEP_ADDED, "a", terms=StepTerms(("s/c",))),
     TaskEvent(EventType.SUBTASK_OPENED, "", "s/t"),
     TaskEvent(EventType.STEP_ADDED, "s/t/d", terms=StepTerms()),
+    TaskEvent(EventType.STEP_ADDED, "b", terms=StepTerms(("s/t",))),
     Claim(frozenset(), frozenset()),
 ]
 """How a run may begin, so that more of what is wished is possible."""
 
 
+PAST = {EventType.STEP_COMPLETED, EventType.SUBTASK_COMPLETED}
+"""What depends on a step or a subtask waits for this."""
 ENDS_OF_ACTIONS = {EventType.ACTION_DONE, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED}
 OF_WORKERS = ENDS_OF_ACTIONS | {
     EventType.CHECKPOINT_SAVED,
@@ -192,7 +197,8 @@ class Run:
             return
         if picked.step:
             chosen = self.state.steps[picked.step]
-            assert all(self.state.steps[name].status is StepStatus.DONE for name in chosen.terms.depends_on)
+            ended = {event.subject or event.step for event in self.events if event.type in PAST}
+            assert ended >= set(chosen.terms.depends_on)
             assert chosen.terms.labels <= wish.labels
             assert chosen.attempts < chosen.terms.attempts_max
             assert picked.step not in running - wish.lost
@@ -204,10 +210,11 @@ class Run:
         """Do what is left, as far as that goes."""
         for name in self.state.interrupts:
             self.ask(TaskEvent(EventType.INTERRUPT_ANSWERED, "", name))
-        for _ in self.state.steps:
-            self.ask(Attempt(EventType.STEP_COMPLETED))
-        for name in sorted(self.state.subtasks, reverse=True):
-            self.ask(TaskEvent(EventType.SUBTASK_COMPLETED, "", name, notes_expire_ms=5))
+        for _ in range(2):  # for what waits for a subtask too
+            for _ in self.state.steps:
+                self.ask(Attempt(EventType.STEP_COMPLETED))
+            for name in sorted(self.state.subtasks, reverse=True):
+                self.ask(TaskEvent(EventType.SUBTASK_COMPLETED, "", name, notes_expire_ms=5))
 
     def meant(self, wish: TaskEvent) -> TaskEvent:
         """Mean something that is there, if it is, with what is said of such alone: else hardly anything would be possible."""
@@ -243,12 +250,15 @@ def test_the_runs_of_these_tests_come_to_ends_of_all_kinds() -> None:
     """Else what is said of all runs would be said of hardly any."""
     met: set[EventType] = set()
     statuses: set[TaskStatus] = set()
+    claimed_behind: set[str] = set()
 
     @settings(max_examples=120, database=None, derandomize=True)
     @given(runs())
     def look(run: Run) -> None:
         met.update(event.type for event in run.events)
         statuses.add(run.state.status)
+        claimed = [step for step in run.state.steps.values() if step.claimed]
+        claimed_behind.update(name for step in claimed for name in step.terms.depends_on)
 
     look()
     assert met >= {
@@ -257,6 +267,7 @@ def test_the_runs_of_these_tests_come_to_ends_of_all_kinds() -> None:
         *(EventType.SUBTASK_OPENED, EventType.SUBTASK_COMPLETED, EventType.ACTION_STARTED),
     }
     assert statuses == set(TaskStatus)
+    assert claimed_behind >= {"s/c", "s/t"}
 
 
 @given(runs())
@@ -337,6 +348,70 @@ def test_a_completed_subtask_stays_as_it_was_and_a_task_is_completed_when_everyt
             assert state.status is not TaskStatus.COMPLETED
 
 
+def links_of(state: TaskState) -> dict[str, set[str]]:
+    """What each step and each subtask that is not past waits for, told by what is said of them."""
+    done = {name for name, step in state.steps.items() if step.status is StepStatus.DONE}
+    done |= {name for name, subtask in state.subtasks.items() if subtask.completed}
+    links = {name: set(step.terms.depends_on) for name, step in state.steps.items()}
+    names = [*state.steps, *state.subtasks]
+    links |= {above: {name for name in names if name.startswith(f"{above}/")} for above in state.subtasks}
+    return {name: behind - done for name, behind in links.items() if name not in done}
+
+
+def is_circular(links: Mapping[str, set[str]]) -> bool:
+    try:
+        TopologicalSorter(links).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+@given(runs(), terms())
+def test_nothing_in_a_task_ever_waits_for_itself_and_no_step_is_refused_that_would_not(
+    run: Run, more: StepTerms
+) -> None:
+    state: TaskState | None = None
+    for event in run.events:
+        state = after(state, event)
+        assert not is_circular(links_of(state)), event
+    assert state is not None
+    for name in ("s/new", "s/t/new", "new"):
+        is_known = state.steps.keys() | state.subtasks.keys() >= set(more.depends_on)
+        closed = [above for above in SUBTASKS if is_within(name, above) and links_of(state).get(above) is None]
+        if state.status is not TaskStatus.OPEN or not is_known or any(above in state.subtasks for above in closed):
+            continue
+        event = TaskEvent(EventType.STEP_ADDED, name, terms=more)
+        try:
+            judged(state, event, 99, "f", run.ground())
+        except InvalidRequest as refused:
+            assert refused.facts["field"] == "f.step.terms.depends_on"
+            is_refused = True
+        else:
+            is_refused = False
+        assert is_refused == is_circular(links_of(after(state, event._replace(number=99))))
+
+
+@given(runs())
+def test_what_is_left_to_do_for_a_part_is_all_that_it_waits_for(run: Run) -> None:
+    """As one finds by following what waits for what, and who has to complete what."""
+    links = links_of(run.state)
+    for part in ("", *run.state.steps, *run.state.subtasks):
+        behind = set(run.state.steps) & links.keys() if not part else {part} & links.keys()
+        while True:
+            more = behind.union(*(links.get(name, set()) for name in behind))
+            if more == behind:
+                break
+            behind = more
+        settling = {run.state.subtasks[name].step for name in behind & run.state.subtasks.keys()}
+        steps = {name: run.state.steps[name].status for name in (behind | settling) & run.state.steps.keys()}
+        expected = {
+            name
+            for name, status in steps.items()
+            if status is StepStatus.RUNNING or (status is StepStatus.PENDING and name in behind)
+        }
+        assert left_to_do(run.state, part) == (expected if run.state.status is TaskStatus.OPEN else set())
+
+
 @given(runs())
 def test_the_progress_of_every_step_is_counted_once_by_what_it_is_a_part_of_and_by_all_around_that(run: Run) -> None:
     counts = progress(run.state)
@@ -372,7 +447,7 @@ def test_siblings_are_other_steps(name: str) -> None:
     assert judged(with_steps("a", "x/y"), TaskEvent(EventType.STEP_ADDED, name), 4, "f", GROUND).number == 4
 
 
-def test_a_step_depends_only_on_steps_before_it_so_there_are_no_circles() -> None:
+def test_a_step_depends_only_on_what_was_there_before_it() -> None:
     for other in ("b", "none"):
         with pytest.raises(Refusal) as refused:
             judged(with_steps("a"), TaskEvent(EventType.STEP_ADDED, "b", terms=StepTerms((other,))), 3, "f", GROUND)
@@ -381,6 +456,38 @@ def test_a_step_depends_only_on_steps_before_it_so_there_are_no_circles() -> Non
 
 def with_subtask(state: TaskState, name: str, step: str = "") -> TaskState:
     return after(state, TaskEvent(EventType.SUBTASK_OPENED, step, name, 90))
+
+
+def added(name: str, *depends_on: str) -> TaskEvent:
+    return TaskEvent(EventType.STEP_ADDED, name, number=91, terms=StepTerms(depends_on))
+
+
+@pytest.mark.parametrize("name", ["s/b", "s/t/b"])
+@pytest.mark.parametrize("other", ["s", "behind", "further"])
+def test_no_step_of_a_subtask_waits_for_it_be_it_through_others(name: str, other: str) -> None:
+    state = with_subtask(with_subtask(with_steps("s/t/a"), "s"), "s/t")
+    for event in (added("behind", "s/t/a", "s"), added("further", "behind")):
+        state = after(state, judged(state, event, 91, "f", GROUND))
+    with pytest.raises(InvalidRequest) as refused:
+        judged(state, added(name, "s/t/a", other), 91, "f", GROUND)
+    assert refused.value.facts["field"] == "f.step.terms.depends_on"
+
+
+def test_a_step_of_a_subtask_waits_for_a_part_of_that_and_a_step_beside_it_for_the_whole() -> None:
+    state = with_subtask(with_subtask(with_steps("s/t/a"), "s"), "s/t")
+    for event in (added("s/b", "s/t"), added("c", "s", "s/b")):
+        state = after(state, judged(state, event, 91, "f", GROUND))
+    worker = Worker(frozenset(), "", "lock")
+    for end in (
+        TaskEvent(EventType.STEP_DEAD, "s/t/a", number=92, dead_reason=DeadReason.GIVEN_UP),
+        TaskEvent(EventType.SUBTASK_COMPLETED, "", "s/t", 93),
+        TaskEvent(EventType.STEP_COMPLETED, "s/b", number=94),
+        TaskEvent(EventType.SUBTASK_COMPLETED, "", "s", 95),
+    ):
+        ready = pick(state, "t", worker, (), 95, 0).step
+        assert ready == {"s/t/a": "s/t/a", "s/t": "", "s/b": "s/b", "s": ""}[end.subject or end.step]
+        state = after(state, end)
+    assert pick(state, "t", worker, (), 95, 0).step == "c"
 
 
 @pytest.mark.parametrize("name", ["s", "s/t", "x"])

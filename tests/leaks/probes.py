@@ -531,6 +531,11 @@ def _restore(_draw: random.Random, _caller: Principal, at: Target) -> Message:
     )
 
 
+def _reveal(draw: random.Random, _caller: Principal, at: Target) -> Message:
+    state = entry_pb2.Revision(number=at.revision, epoch=at.fence.epoch) if draw.random() < 0.5 else None
+    return trust_service_pb2.RevealEntryRequest(board=at.board, key=at.key, at=state, **_trusting(draw, at))
+
+
 def _trace(draw: random.Random, _caller: Principal, at: Target) -> Message:
     way = draw.choice(
         [trust_service_pb2.PROVENANCE_DIRECTION_ANCESTORS, trust_service_pb2.PROVENANCE_DIRECTION_DESCENDANTS]
@@ -635,6 +640,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "TrustService.ReviewQuarantine": (Row("board", _review),),
     "TrustService.ScreenText": (Row("board", _screen),),
     "TrustService.RedactText": (Row("board", _redact),),
+    "TrustService.RevealEntry": (Row("entry", _reveal),),
     "TrustService.TraceProvenance": (Row("entry", _trace, told_like_absent=True),),
     "TrustService.PurgeSource": (Row("board", _purge),),
     "TrustService.EraseSubject": (Row("board", _erase),),

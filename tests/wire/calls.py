@@ -298,11 +298,17 @@ def rule(
     readers: Sequence[str] | None = None,
     writers: Sequence[str] | None = None,
     lockers: Sequence[str] | None = None,
+    revealers: Sequence[str] | None = None,
     **more: Any,  # noqa: ANN401 - any field of a rule
 ) -> policy_pb2.RegionRule:
     """Give what a policy says of some regions."""
     made = policy_pb2.RegionRule(pattern=pattern, **more)
-    for field, subjects in ((made.readers, readers), (made.writers, writers), (made.lockers, lockers)):
+    for field, subjects in (
+        (made.readers, readers),
+        (made.writers, writers),
+        (made.lockers, lockers),
+        (made.revealers, revealers),
+    ):
         if subjects is not None:
             field.CopyFrom(policy_pb2.Subjects(subjects=subjects))
     return made
@@ -481,6 +487,17 @@ class Agent:
     async def screen(self, text: str, **more: Any) -> trust_service_pb2.ScreenTextResponse:  # noqa: ANN401 - as above
         request = trust_service_pb2.ScreenTextRequest(board="main", text=text, **more)
         answer: trust_service_pb2.ScreenTextResponse = await self.trust.ScreenText(request, metadata=self.metadata)
+        return answer
+
+    async def reveal(
+        self,
+        path: str,
+        region: str = REGION,
+        board: str = "main",
+        **more: Any,  # noqa: ANN401 - any other field of the request
+    ) -> trust_service_pb2.RevealEntryResponse:
+        request = trust_service_pb2.RevealEntryRequest(board=board, key=key(path, region), **more)
+        answer: trust_service_pb2.RevealEntryResponse = await self.trust.RevealEntry(request, metadata=self.metadata)
         return answer
 
     async def redact(self, text: str, **more: Any) -> trust_service_pb2.RedactTextResponse:  # noqa: ANN401 - as above

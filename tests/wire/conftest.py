@@ -23,6 +23,7 @@ from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.adapters.screening import ProcessScreener
 from kokuban_server.adapters.sqlite import SqliteStore
 from kokuban_server.bootstrap import Server
+from kokuban_server.bootstrap.encryption import open_encryption
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.settings import Settings
 from tests.wire.calls import Agent, Member, SettableClock, connected, until
@@ -174,7 +175,9 @@ async def start(
                 **settings,
             }
             set_to = Settings(**chosen)
-            server = Server(set_to, on or store, clock, DIGEST_KEY, await open_callers(set_to, clock))
+            encryption = open_encryption(set_to.encryption_keys_file)
+            callers = await open_callers(set_to, clock)
+            server = Server(set_to, on or store, clock, DIGEST_KEY, callers, encryption=encryption)
             if "upkeep_interval_s" not in settings:
                 monkeypatch.setattr(server._removal_upkeep, "ask", lambda: None)
             port = await server.start()

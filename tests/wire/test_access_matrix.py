@@ -24,9 +24,10 @@ POLICY.policy.rules.extend(
     [
         rule("shared:hidden", readers=["role:supervisor", "agent:keeper"]),
         rule("shared:frozen", writers=["agent:keeper"], lockers=["role:supervisor", "agent:keeper"]),
-        rule("shared:readable", writers=[]),
+        rule("shared:readable", writers=[], revealers=["role:member", "role:auditor"]),
         rule("agent:*", readers=["acting", "role:supervisor"]),
         rule("conversation:*", readers=["anyone"], writers=["acting"]),
+        rule("user:*", revealers=["acting"]),
         rule("task:t2", readers=["agent:keeper"], writers=["agent:keeper"]),
     ]
 )
@@ -98,8 +99,10 @@ def is_as_expected(method: str, name: str, region: str, reason: str) -> bool:
     if decision is Decision.HIDDEN:
         return reason == ("" if method in ANSWERED_ALL_THE_SAME else "NOT_FOUND")
     if decision is Decision.FORBIDDEN:
-        return reason == "WRITE_FORBIDDEN"
-    return reason not in {"ROLE_REQUIRED", "WRITE_FORBIDDEN"} and (is_of_task or reason != "NOT_FOUND")
+        return reason == ("REVEAL_FORBIDDEN" if its_rule.verb is Verb.REVEAL else "WRITE_FORBIDDEN")
+    return reason not in {"ROLE_REQUIRED", "WRITE_FORBIDDEN", "REVEAL_FORBIDDEN"} and (
+        is_of_task or reason != "NOT_FOUND"
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -389,6 +389,7 @@ FULL: dict[str, Callable[[], Message]] = {
                     screening=trust_pb2.SCREENING_PROFILE_FULL,
                     stale_screening=trust_pb2.STALE_SCREENING_WITHHOLD,
                     without_verdict=trust_pb2.WITHOUT_VERDICT_HOLD,
+                    revealers=["role:auditor"],
                 )
             ],
             tools=[
@@ -453,6 +454,9 @@ FULL: dict[str, Callable[[], Message]] = {
     ),
     TRUST + "RedactText": lambda: trust_service_pb2.RedactTextRequest(
         board="main", text="[1]", json=True, network_addresses=True
+    ),
+    TRUST + "RevealEntry": lambda: trust_service_pb2.RevealEntryRequest(
+        board="main", key=key("e"), at=TRUE_AT.at, **_TRUSTING
     ),
     TRUST + "TraceProvenance": lambda: trust_service_pb2.TraceProvenanceRequest(
         board="main",
@@ -705,6 +709,7 @@ BAD_PATHS = [
 KEYS: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
     BOARD + "GetEntry": [("key", lambda message: message.key)],
     BOARD + "ListRevisions": [("key", lambda message: message.key)],
+    TRUST + "RevealEntry": [("key", lambda message: message.key)],
     BOARD + "BatchGetEntries": [("keys[1]", lambda message: message.keys[1])],
     BOARD + "CheckCurrent": [("entries[0].key", lambda message: message.entries[0].key)],
     LOCKS + "ClaimEntry": [("candidates[1]", lambda message: message.candidates[1])],
@@ -1673,6 +1678,7 @@ async def test_a_text_to_be_redacted_has_its_bounds(agent: Agent, text: str, for
         assert refusal is None
 
 
+_REVEAL = TRUST + "RevealEntry"
 _PURGE, _ERASE, _TRACE = TRUST + "PurgeSource", TRUST + "EraseSubject", TRUST + "TraceProvenance"
 
 
@@ -1685,6 +1691,9 @@ _PURGE, _ERASE, _TRACE = TRUST + "PurgeSource", TRUST + "EraseSubject", TRUST + 
         (_TRACE, _set("max_depth", -1), "FIELD_INVALID", "max_depth"),
         (_TRACE, _set("max_states", limits.TRACE_ENTRIES_MAX + 1), "FIELD_INVALID", "max_states"),
         (_TRACE, _set("at.number", 0), "PRECONDITION_INVALID", "at.number"),
+        (_REVEAL, _set("at.number", 0), "PRECONDITION_INVALID", "at.number"),
+        (_REVEAL, _set("at.epoch", "x"), "TOKEN_INVALID", "at.epoch"),
+        (_REVEAL, _set("floor", 99), "FIELD_INVALID", "floor"),
         (_TRACE, _set("at.epoch", "f" * 16), "TOKEN_FROM_ANOTHER_STORE", "at.epoch"),
         (_PURGE, lambda message: message.ClearField("selector"), "FIELD_REQUIRED", "what"),
         (_PURGE, lambda message: message.selector.Clear(), "FIELD_REQUIRED", "selector"),

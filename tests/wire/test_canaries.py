@@ -34,8 +34,10 @@ from kokuban.v1 import (
     trust_service_pb2,
 )
 from kokuban.v1.error_reason_pb2 import ErrorReason
+from kokuban_server.adapters.encryption import key_line
 from kokuban_server.adapters.sqlite import SqliteStore
 from kokuban_server.bootstrap import Server
+from kokuban_server.bootstrap.encryption import open_encryption
 from kokuban_server.bootstrap.telemetry import open_tracer
 from kokuban_server.settings import Settings, TracingSettings
 from kokuban_server.wire.free_texts import IDENTIFIER, JSON, NAME, SKIPPED, TREATMENTS, free_text_fields
@@ -46,6 +48,7 @@ from tests.wire.calls import (
     REGION,
     Agent,
     SettableClock,
+    Watched,
     acquire_request,
     add,
     append,
@@ -129,6 +132,7 @@ KEEPS_NOTHING: Final = {
         "it takes the name of a task that is there, and lines that the server wrote: of any other nothing is kept",
     ),
     **dict.fromkeys(("TrustService.ScreenText", "TrustService.RedactText"), "it judges a text, and keeps nothing"),
+    "TrustService.RevealEntry": "it gives what is encrypted to who asks, and keeps nothing of it",
 }
 """Why a method's texts need not be masked. They are tried all the same."""
 
@@ -417,19 +421,23 @@ async def filled(world: World) -> dict[str, list[Message]]:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A server on files, whose calls are all traced, with a board that takes everything."""
+    keys_file = tmp_path / "keys"
+    keys_file.write_text(key_line("k1"), encoding="utf-8")
     with Collector() as collector:
         settings = Settings(
             store="memory:",
             listen="127.0.0.1:0",
             drain_grace_s=0.0,
             upkeep_interval_s=60.0,
+            bookmark_interval_s=0.05,
             metrics_listen="127.0.0.1:0",
             tracing=TracingSettings(endpoint=collector.endpoint, sample_ratio=1.0),
             principal_writes_per_s_max=0,
         )
         clock = SettableClock()
         store = await SqliteStore.open(tmp_path / "store", clock)
-        server = Server(settings, store, clock, DIGEST_KEY, None, open_tracer(settings.tracing, DIGEST_KEY))
+        tracer, encryption = open_tracer(settings.tracing, DIGEST_KEY), open_encryption(keys_file)
+        server = Server(settings, store, clock, DIGEST_KEY, None, tracer, encryption)
         port = await server.start()
         async with connected(port) as channel:
             world = World(Running(server, port, Agent(channel)), tmp_path, collector)
@@ -519,13 +527,55 @@ async def test_SE_01_a_secret_that_is_written_through_any_call_is_found_nowhere(
         if what.split()[0] not in KEEPS_NOTHING and what.split()[-1] not in HOLD_NAMES_ALONE:
             assert sum(taken) >= TAKEN_SHARE_MIN * len(taken), f"of {what} only {sum(taken)} of {len(taken)} were taken"
     await _lose(world)
+    entries = [entry for region in world.regions for entry in (await _all(agent, region))]
+    for below in ("", ".task/events/"):
+        assert any("[redacted:github-token:" in str(entry) for entry in entries if entry.key.path.startswith(below))
+    heap = await everything_said(world, watches, capsys)
+    assert b"[redacted:" in heap
+    for secret in (CANARY, BOARD_CANARY):
+        assert_nowhere(secret, heap)
+
+
+async def test_a_secret_that_is_encrypted_and_opened_is_found_nowhere_but_in_the_answer_that_opens_it(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, path = world.agent, "of-them"
+    encrypt = trust_pb2.REDACTION_HANDLING_ENCRYPT
+    rules = (rule(one, allows_unconditional=True, revealers=["agent:opener"]) for one in ("shared:*", "task:*"))
+    await agent.set_policy(*rules, replaces=1, secrets=encrypt, personal_data=encrypt)
+    await agent.commit(put("parent", "x", whatever()))
+    watch = agent.watch(snapshot=True)
+    method, opener = "TrustService.RevealEntry", world.running.as_agent("opener")
+    for form, encode in FORMS.items():
+        text = encode(CANARY)
+        for value in (entry_pb2.Value(text=text), entry_pb2.Value(json=json.dumps({"key": [text]}))):
+            mutations = (put(path, value, whatever(), metadata={"note": text}), append("many", {"note": text}))
+            request = commit_request(*mutations, request_id=new_id(), reason=f"with {text}")
+            assert await world.send("BoardService.Commit", request) == "", form
+            revealed = await opener.reveal(path)
+            assert revealed.entry.value == value
+            assert revealed.entry.metadata["note"] == text
+            assert CANARY not in str(await agent.get(path))
+    asked = trust_service_pb2.RevealEntryRequest(board="main", key=key(path))
+    assert await world.send(method, asked) == "REVEAL_FORBIDDEN"
+    assert (await opener.reveal("many")).texts[0].opened == 2 * len(FORMS)
+    await _lose(world)
+    await world.held_back()
+    heap = await everything_said(world, [watch], capsys)
+    assert b"[sealed:github-token:" in heap
+    assert b"entry.reveal" in heap
+    for secret in (CANARY, (world.folder / "keys").read_text(encoding="utf-8").split()[1]):
+        assert_nowhere(secret, heap)
+
+
+async def everything_said(world: World, watches: list[Watched], capsys: pytest.CaptureFixture[str]) -> bytes:
+    """Stop the server; give all that it said and kept."""
+    agent = world.agent
     world.said += [one.SerializeToString() for one in await listed(world.running, agent)]
     world.said += [one.SerializeToString() for one in await audit_records(world.running)]
     world.said += [one.SerializeToString() for one in await agent.quarantine(show_texts=True)]
     world.said += [one.SerializeToString() for one in await agent.presence()]
     entries = [entry for region in world.regions for entry in (await _all(agent, region))]
-    for below in ("", ".task/events/"):
-        assert any("[redacted:github-token:" in str(entry) for entry in entries if entry.key.path.startswith(below))
     for entry in entries:
         world.said += [entry.SerializeToString()]
         changes = await agent.history(entry.key.path, entry.key.region)
@@ -544,9 +594,10 @@ async def test_SE_01_a_secret_that_is_written_through_any_call_is_found_nowhere(
     spans = [span.SerializeToString() for span in world.collector.spans]
     assert len(spans) > len(METHODS)
     world.said += spans
-    heap = b"\n".join(world.said)
-    assert b"[redacted:" in heap
-    for secret in (CANARY, BOARD_CANARY):
-        for spelling in spellings(secret):
-            place = heap.find(spelling)
-            assert place < 0, heap[max(0, place - 200) : place + 200]
+    return b"\n".join(world.said)
+
+
+def assert_nowhere(secret: str, heap: bytes) -> None:
+    for spelling in spellings(secret):
+        place = heap.find(spelling)
+        assert place < 0, heap[max(0, place - 200) : place + 200]

@@ -166,6 +166,7 @@ def requests(board: str, region: str = REGION) -> dict[str, Message]:
         ),
         "TrustService.ScreenText": trust_service_pb2.ScreenTextRequest(board=board, text="try"),
         "TrustService.RedactText": trust_service_pb2.RedactTextRequest(board=board, text="try"),
+        "TrustService.RevealEntry": trust_service_pb2.RevealEntryRequest(board=board, key=key("a", region)),
         "TrustService.TraceProvenance": trust_service_pb2.TraceProvenanceRequest(
             board=board,
             key=key("a", region),

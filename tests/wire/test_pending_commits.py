@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kokuban.v1 import admin_service_pb2, trust_pb2, trust_service_pb2
+from kokuban_server.adapters.encryption import key_line
 from kokuban_server.core import keys, limits
 from tests.wire.calls import (
-    REGION,
-    START_MS,
     Agent,
     Kept,
     at,
@@ -23,13 +21,12 @@ from tests.wire.calls import (
     records,
     refused,
     rule,
+    until,
 )
 from tests.wire.screening_calls import HARMLESS, PHRASES, ZEBRA, page
-from tests.wire.test_credentials import Book, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from kokuban.v1 import commit_pb2
     from kokuban_server.ports.board_store import BoardStore
@@ -169,40 +166,21 @@ async def test_what_does_not_hold_any_more_is_dropped_and_its_repeat_says_why(ho
         await agent.commit(*mutations, request_id=identity)
 
 
-async def test_it_is_made_by_its_authors_right_of_then(holding: Running, rules: Rules) -> None:
-    await set_aside(holding.agent, page("p", HARMLESS))
-    await set_aside(holding.as_agent("writer-2"), page("q", HARMLESS))
-    operator = holding.as_agent("ops-1", "operator")
-    await operator.set_policy(rule(REGION, without_verdict=HOLD, writers=["agent:writer-2"]), replaces=1)
-    rules.is_down = False
-    await eventually(nothing_left(holding))
-    assert await holding.agent.paths() == ["q"]
-
-
-async def test_a_credential_that_has_ended_makes_nothing(
-    start: Started, rules: Rules, clock: SettableClock, tmp_path: Path
+async def test_what_the_policy_wants_screened_meanwhile_is_screened_before_it_is_made(
+    holding: Running, rules: Rules
 ) -> None:
-    book = Book(tmp_path / "principals.json")
-    ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((START_MS + 60_000) // 1000))
-    given = {
-        "keeper": book.give("keeper", roles=["member", "operator"]),
-        "brief": book.give("brief", expires=ends),
-        "lasting": book.give("lasting"),
-    }
-    running = await start(identity="credentials", principals_file=book.path)
-    agents = {name: Agent(running.agent.channel) for name in given}
-    for name, token in given.items():
-        agents[name].metadata = (bearer(token),)
-    created = admin_service_pb2.CreateBoardRequest(board="main")
-    await agents["keeper"].admin.CreateBoard(created, metadata=agents["keeper"].metadata)
-    await agents["keeper"].set_policy(rule("shared:*", without_verdict=HOLD))
-    rules.is_down = True
-    await set_aside(agents["brief"], page("p", HARMLESS))
-    await set_aside(agents["lasting"], page("q", HARMLESS))
-    clock.pass_ms(60_000)
+    raw = rule("shared:raw", without_verdict=HOLD, screening=trust_pb2.SCREENING_PROFILE_OFF)
+    operator = holding.as_agent("ops-1", "operator")
+    await operator.set_policy(raw, rule("shared:*", without_verdict=HOLD), replaces=1)
+    await set_aside(holding.agent, page("p", HARMLESS), page("q", ZEBRA, region="shared:raw"))
+    rules.asked.clear()
+    rules.may_judge.clear()
     rules.is_down = False
-    await running.server._pending.turn()
-    assert await agents["lasting"].paths() == ["q"]
+    await until(lambda: rules.judged(HARMLESS) == 1)
+    await operator.set_policy(rule("shared:*", without_verdict=HOLD), replaces=2)
+    rules.may_judge.set()
+    await eventually(listed(holding, WAITING))
+    assert await holding.agent.paths() == []
 
 
 async def test_a_restarted_server_makes_what_the_one_before_has_kept(
@@ -292,3 +270,27 @@ async def test_a_process_that_hangs_or_is_killed_costs_no_writer_its_commit(
     monkeypatch.setattr(limits, "SCREENING_S_MAX", 60.0)
     await eventually(listed(running, RELEASED), within_s=30.0)
     assert (await running.agent.asked("p")).value.external.text == HARMLESS
+
+
+async def test_what_has_to_be_encrypted_by_now_waits_for_a_server_with_a_key(
+    rules: Rules, start: Started, tmp_path: Path
+) -> None:
+    bare = await start()
+    await let_hold(bare)
+    rules.phrases, rules.is_down = PHRASES, True
+    mail = "li.wei@mail.example"
+    await set_aside(bare.agent, page("p", f"{HARMLESS} {mail}"))
+    keys_file = tmp_path / "keys"
+    keys_file.write_text(key_line("k1"), encoding="utf-8")
+    keyed = await start(encryption_keys_file=keys_file)
+    encrypting = trust_pb2.REDACTION_HANDLING_ENCRYPT
+    told = rule("shared:*", without_verdict=HOLD, revealers=["agent:opener"])
+    await keyed.as_agent("ops-1", "operator").set_policy(told, replaces=1, personal_data=encrypting)
+    rules.is_down = False
+    await bare.server._pending.turn()
+    assert await listed(bare, PENDING)()
+    await bare.server._pending._ownership.let_go()
+    await keyed.server._pending.turn()
+    assert mail not in (await keyed.agent.asked("p")).value.external.text
+    opened = await keyed.as_agent("opener").reveal("p", floor=trust_pb2.TRUST_LEVEL_EXTERNAL)
+    assert opened.entry.value.external.text == f"{HARMLESS} {mail}"

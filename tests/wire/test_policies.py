@@ -68,6 +68,7 @@ async def test_a_policy_is_laid_down_as_a_whole_and_read_as_it_was(on_any_store:
         readers=["anyone"],
         writers=["agent:a:b", "role:supervisor"],
         lockers=NOBODY,
+        revealers=["role:auditor"],
         allows_unconditional=True,
         lock_requirement=policy_pb2.LOCK_REQUIREMENT_REQUIRED,
         history_revisions_max=7,

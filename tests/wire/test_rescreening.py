@@ -83,8 +83,9 @@ def chief(running: Running) -> Agent:
 
 
 async def pages(running: Running, *texts: str) -> None:
+    """Write texts, each as an agent of its own: so none is judged together with another."""
     for number, text in enumerate(texts):
-        await running.agent.commit(page(f"p{number}", text))
+        await running.as_agent(f"writer-{number}").commit(page(f"p{number}", text))
 
 
 # What becomes of what was let in.

@@ -147,6 +147,46 @@ async def test_a_subtask_has_its_parts_and_its_parent_their_progress(on_any_stor
         await tasks.record(None, revive("t1", "a/y"))
 
 
+async def test_a_step_that_depends_on_a_subtask_is_claimed_once_that_is_completed(on_any_store: Running) -> None:
+    """Not when its steps are done, nor when one of them is dead: until somebody says what came of it."""
+    tasks = await worker(on_any_store)
+    await tasks.create("t1", "lead")
+    lead = (await tasks.claim("t1")).granted.fence
+    await tasks.record(
+        lead,
+        open_subtask("t1", "s", step="lead"),
+        add_step("t1", "s/a"),
+        add_step("t1", new_step("s/b", "s/a")),
+        add_step("t1", new_step("after", "s", "lead", priority=9)),
+        complete("t1", "lead"),
+    )
+    assert list((await tasks.step("t1", "after")).terms.depends_on) == ["s", "lead"]
+    first = await tasks.claim("t1")
+    assert first.step.step == "s/a"
+    await tasks.record(first.granted.fence, complete("t1", "s/a"))
+    second = await tasks.claim("t1")
+    assert second.step.step == "s/b"
+    await tasks.record(second.granted.fence, complete("t1", "s/b", "GIVEN_UP"))
+    with refused("NO_STEP_READY", waiting="1", dead="1"):
+        await tasks.claim("t1")
+    await tasks.record(None, complete_subtask("t1", "s"))
+    last = await tasks.claim("t1")
+    assert last.step.step == "after"
+    await tasks.record(last.granted.fence, complete("t1", "after"))
+    assert (await tasks.get("t1")).status == task_pb2.TASK_STATUS_COMPLETED
+
+
+async def test_a_step_that_would_wait_for_itself_is_refused(running: Running) -> None:
+    tasks = await worker(running)
+    await tasks.create("t1", "a")
+    await tasks.record(None, open_subtask("t1", "s"), add_step("t1", new_step("b", "s")))
+    field = "mutations[0].add_step.step.terms.depends_on"
+    for other in ("s", "b", "none", "s/x"):
+        with refused("FIELD_INVALID", field=field):
+            await tasks.record(None, add_step("t1", new_step("s/x", "a", other)))
+    await tasks.record(None, add_step("t1", new_step("s/x", "a")))
+
+
 async def test_nothing_more_is_added_to_what_is_completed(running: Running) -> None:
     tasks = await worker(running)
     await tasks.create("t1", "a")

@@ -25,7 +25,7 @@ from tests.wire.calls import (
     tree,
 )
 from tests.wire.conflict_calls import listed, reason
-from tests.wire.task_calls import Tasks, complete, complete_subtask, new_step, open_subtask, revive
+from tests.wire.task_calls import Tasks, add_step, complete, complete_subtask, new_step, open_subtask, revive
 
 if TYPE_CHECKING:
     from kokuban_server.app.lock_mirror import KnownLock
@@ -285,6 +285,23 @@ async def test_a_circle_through_what_a_step_depends_on_is_found(on_any_store: Ru
     asking = await member(two).queued("plan")
     _, cycle = await deadlock(one.wait_for("t1", part))
     assert [list(edge.waits_for) for edge in cycle.edges] == [[tree(part, "task:t1")], [leaf("plan")]]
+    asking.cancel()
+
+
+@pytest.mark.parametrize("holds", ["a step of it", "the step that has to complete it"])
+async def test_a_circle_through_a_subtask_that_a_step_depends_on_is_found(running: Running, holds: str) -> None:
+    one, two = await workers(running)
+    await one.create("t1", "lead")
+    fence = (await two.claim("t1")).granted.fence
+    made = [open_subtask("t1", "s", step="lead"), add_step("t1", "s/x"), add_step("t1", new_step("after", "s"))]
+    await two.record(fence, *made)
+    if holds == "a step of it":
+        await two.record(fence, complete("t1", "lead"))
+        await two.claim("t1")
+    await member(one).acquire("plan")
+    asking = await member(two).queued("plan")
+    _, cycle = await deadlock(one.wait_for("t1", "after"))
+    assert [list(edge.waits_for) for edge in cycle.edges] == [[tree("after", "task:t1")], [leaf("plan")]]
     asking.cancel()
 
 

@@ -511,7 +511,7 @@ def written(result: types.CommitResult, region: str, path: str, sent: types.Cont
     """Give the answer to a commit of one mutation, with the content that was sent or, failing that, computed."""
     only = result.results[0]
     masked = any(
-        one.handling is types.RedactionHandling.MASK and one.field.startswith("mutations[0].put.value")
+        one.handling is not types.RedactionHandling.KEEP and one.field.startswith("mutations[0].put.value")
         for one in result.redactions
     )
     return types.Written(

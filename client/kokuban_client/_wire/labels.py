@@ -29,6 +29,7 @@ HANDLINGS = {
     types.RedactionHandling.REFUSE: trust_pb2.REDACTION_HANDLING_REFUSE,
     types.RedactionHandling.KEEP: trust_pb2.REDACTION_HANDLING_KEEP,
     types.RedactionHandling.OFF: trust_pb2.REDACTION_HANDLING_OFF,
+    types.RedactionHandling.ENCRYPT: trust_pb2.REDACTION_HANDLING_ENCRYPT,
 }
 HANDLING_OF = {message: handling for handling, message in HANDLINGS.items()}
 _KIND_OF = {message: kind for kind, message in _KINDS.items()}

@@ -46,7 +46,12 @@ _WITHOUT_OF = {message: without for without, message in _WITHOUT.items()}
 _STALE_OF = {message: stale for stale, message in _STALE.items()}
 _PROFILE_OF = {message: profile for profile, message in _PROFILES.items()}
 _TAINT_OF = {message: mode for mode, message in _TAINTS.items()}
-_VERBS = {types.Verb.READ: pb.VERB_READ, types.Verb.WRITE: pb.VERB_WRITE, types.Verb.LOCK: pb.VERB_LOCK}
+_VERBS = {
+    types.Verb.READ: pb.VERB_READ,
+    types.Verb.WRITE: pb.VERB_WRITE,
+    types.Verb.LOCK: pb.VERB_LOCK,
+    types.Verb.REVEAL: pb.VERB_REVEAL,
+}
 _DECISION_OF = {
     pb.ACCESS_DECISION_ALLOWED: types.Decision.ALLOWED,
     pb.ACCESS_DECISION_FORBIDDEN: types.Decision.FORBIDDEN,
@@ -151,7 +156,7 @@ def policy_message(policy: types.Policy) -> pb.Policy:
 def _handling(handling: types.RedactionHandling | str) -> trust_pb2.RedactionHandling.ValueType:
     chosen = types.RedactionHandling(handling)
     if chosen is types.RedactionHandling.UNKNOWN:
-        raise ValueError("a handling is mask, refuse, keep or off")
+        raise ValueError("a handling is mask, encrypt, refuse, keep or off")
     return HANDLINGS[chosen]
 
 
@@ -173,6 +178,7 @@ def _rule_message(rule: types.RegionRule) -> pb.RegionRule:
         (message.readers, rule.readers),
         (message.writers, rule.writers),
         (message.lockers, rule.lockers),
+        (message.revealers, rule.revealers),
     ):
         if subjects is not None:
             field.CopyFrom(_subjects_message(subjects))
@@ -243,6 +249,7 @@ def _rule(message: pb.RegionRule) -> types.RegionRule:
         HANDLING_OF.get(message.personal_data),
         _STALE_OF.get(message.stale_screening),
         _WITHOUT_OF.get(message.without_verdict),
+        tuple(message.revealers.subjects) if has("revealers") else None,
     )
 
 

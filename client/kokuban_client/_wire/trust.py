@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kokuban.v1 import entry_pb2, error_reason_pb2, trust_service_pb2_grpc
 from kokuban.v1 import trust_service_pb2 as pb
 from kokuban_client import types
-from kokuban_client._wire import entry_key, external_content, fence_message, revision, time
+from kokuban_client._wire import Trusting, entry, entry_key, external_content, fence_message, revision, time
 from kokuban_client._wire.labels import REDACTION_KIND_OF, source, source_message, trust_number
 
 if TYPE_CHECKING:
@@ -152,6 +152,21 @@ def _finding(message: pb.ScreeningFinding) -> types.ScreeningFinding:
 def redact_request(board: str, text: str, *, is_json: bool, network_addresses: bool) -> pb.RedactTextRequest:
     """Give a question about what is secret or personal in a text."""
     return pb.RedactTextRequest(board=board, text=text, json=is_json, network_addresses=network_addresses)
+
+
+def reveal_request(
+    board: str, region: str, path: str, at: types.Revision | None, trusting: Trusting
+) -> pb.RevealEntryRequest:
+    """Give a request for an entry, opened."""
+    state = None if at is None else entry_pb2.Revision(number=at.number, epoch=at.epoch)
+    key = entry_key(region, path)
+    return pb.RevealEntryRequest(board=board, key=key, at=state, floor=trusting.level, session=trusting.session)
+
+
+def revealed(message: pb.RevealEntryResponse) -> types.Revealed:
+    """Give an entry, opened."""
+    texts = (types.RevealedText(one.field, one.opened, one.unknown_keys, one.unopened) for one in message.texts)
+    return types.Revealed(entry(message.entry, message.token), tuple(texts))
 
 
 def redaction(message: pb.RedactTextResponse) -> types.Redaction:

@@ -118,7 +118,7 @@ def set_policy(connection: Connection, *, file: TextIO, replaces: int | None, re
 
 @policy.command("explain")
 @click.argument("region")
-@click.argument("verb", type=click.Choice(["read", "write", "lock"]))
+@click.argument("verb", type=click.Choice(["read", "write", "lock", "reveal"]))
 @connected
 def explain_access(connection: Connection, *, region: str, verb: str) -> None:
     """Say what would become of the caller's own request, and which rule decides."""

@@ -136,11 +136,15 @@ def watch_line(item: WatchItem) -> str:
             return f"-- {cause}: forget the lines above, a new snapshot follows"
 
 
+_DONE = {RedactionHandling.MASK: "masked", RedactionHandling.ENCRYPT: "encrypted"}
+
+
 def written_line(written: Written) -> str:
     """Give what a write did, on one line."""
     replayed = "  (had been committed before)" if written.replayed else ""
-    masked = [one for one in written.redactions if one.handling is RedactionHandling.MASK]
-    told = "".join(f"  masked: {one.type} in {one.field}" for one in masked)
+    told = "".join(
+        f"  {_DONE[one.handling]}: {one.type} in {one.field}" for one in written.redactions if one.handling in _DONE
+    )
     return f"{written.revision}{replayed}{told}"
 
 

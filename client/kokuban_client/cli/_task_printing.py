@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kokuban_client.cli._printing import dump, escaped, spelled_time
-from kokuban_client.types import EventType, External, Json, StepStatus
+from kokuban_client.types import EventType, External, Json, StepStatus, SubtaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -239,6 +239,13 @@ def _recorded(step: TaskStep, events: Sequence[TaskEvent]) -> list[TaskEvent]:
     ]
 
 
+def _awaited(task: Task, step: TaskStep) -> dict[str, str]:
+    """Give how those stand that a step waits for: steps that are not done, and subtasks that are not completed."""
+    standing = {one.name: _standing(one) for one in task.steps if one.status is not StepStatus.DONE}
+    standing |= {one.name: one.status.value for one in task.subtasks if one.status is not SubtaskStatus.COMPLETED}
+    return {name: standing[name] for name in step.depends_on if name in standing}
+
+
 def resumption_lines(task: Task, events: Sequence[TaskEvent]) -> Iterator[str]:
     """Say of each unfinished step from where it would go on, and what would not be done again."""
     yield from task_lines(task)
@@ -246,6 +253,9 @@ def resumption_lines(task: Task, events: Sequence[TaskEvent]) -> Iterator[str]:
         begin = f"checkpoint {step.checkpoint_event}" if step.checkpoint_event else "its beginning"
         behind = sum(event.number > _begin(step) for event in events)
         yield f"{escaped(step.name)} would go on from {begin}, with {behind} events behind it"
+        held_up = [f"{escaped(name)} ({standing})" for name, standing in _awaited(task, step).items()]
+        if held_up:
+            yield f"  waits for: {', '.join(held_up)}"
         for event in _recorded(step, events):
             yield f"  not again: {escaped(event.id)} (event {event.number})"
         for action in step.open_actions:
@@ -267,6 +277,7 @@ def resumption_json(task: Task, events: Sequence[TaskEvent]) -> str:
             "after_event": _begin(step),
             "has_checkpoint": bool(step.checkpoint_event),
             "events_behind": sum(event.number > _begin(step) for event in events),
+            "waits_for": _awaited(task, step),
             "recorded_actions": [{"id": event.id, "event": event.number} for event in _recorded(step, events)],
         }
         for step in _unfinished(task)

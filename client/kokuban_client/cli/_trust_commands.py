@@ -9,7 +9,15 @@ import click
 
 from kokuban_client.cli import _removal_commands
 from kokuban_client.cli._connection import EXIT_CODES, Connection, connected
-from kokuban_client.cli._options import LEVELS, SOURCE_KINDS, fence_option, fences_of, revision_of
+from kokuban_client.cli._options import (
+    LEVELS,
+    SOURCE_KINDS,
+    fence_option,
+    fences_of,
+    floor_option,
+    revision_of,
+    trust_of,
+)
 
 
 @click.group()
@@ -150,6 +158,35 @@ def redact(connection: Connection, *, file: Path, json_text: bool, addresses: bo
     click.echo(printing.redaction_json(found) if connection.as_json else "\n".join(printing.redaction_lines(found)))
     if found.finding_count:
         click.get_current_context().exit(EXIT_CODES["text has secrets"])
+
+
+@trust.command()
+@click.argument("region")
+@click.argument("path")
+@click.option("--at", metavar="REVISION", help="The state of it at this revision, as `history --json` shows it.")
+@click.option("--raw", is_flag=True, help="Write the value's exact bytes, for files and pipes.")
+@floor_option
+@connected
+def reveal(connection: Connection, *, region: str, path: str, at: str | None, raw: bool, floor: str | None) -> None:
+    """Show an entry's value with what is encrypted in it opened. For the region's revealers; audited.
+
+    What could not be opened is told on standard error.
+    """
+    from kokuban_client.cli import _printing  # noqa: PLC0415 - `--help` does not need it
+    from kokuban_client.cli import _trust_printing as printing  # noqa: PLC0415 - as above
+
+    state = None if at is None else revision_of(at)
+    with connection.client() as client:
+        board = client.board(connection.board_id)
+        found = board.reveal(region, path, at=state, floor=trust_of(floor))
+    if connection.as_json:
+        click.echo(printing.revealed_json(found))
+    elif raw:
+        click.echo(_printing.raw_bytes(found.entry.content), nl=False)
+    else:
+        click.echo(_printing.value_text(found.entry.content))
+    for line in printing.unopened_lines(found):
+        click.echo(line, err=True)
 
 
 def _read(file: Path) -> str:

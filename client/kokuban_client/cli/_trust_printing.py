@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kokuban_client.cli._printing import dump, escaped, spelled_time, value_text
+from kokuban_client.cli._printing import dump, entry_json, escaped, spelled_time, value_text
 
 if TYPE_CHECKING:
-    from kokuban_client.types import QuarantinedCommit, Redaction, Review, Screening, ScreeningFinding
+    from kokuban_client.types import QuarantinedCommit, Redaction, Revealed, Review, Screening, ScreeningFinding
 
 
 def screening_lines(found: Screening) -> list[str]:
@@ -86,6 +86,24 @@ def screening_json(found: Screening) -> str:
             "token": found.token,
         }
     )
+
+
+def revealed_json(found: Revealed) -> str:
+    """Give an opened entry as one line of JSON."""
+    texts = [
+        {"field": one.field, "opened": one.opened, "unknown_keys": one.unknown_keys, "unopened": one.unopened}
+        for one in found.texts
+    ]
+    return f'{{"entry": {entry_json(found.entry)}, "texts": {dump(texts)}}}'
+
+
+def unopened_lines(found: Revealed) -> list[str]:
+    """Say what could not be opened."""
+    return [
+        f"{escaped(one.field)}: {one.unknown_keys} under keys that the server has not, {one.unopened} that do not open here"
+        for one in found.texts
+        if one.unknown_keys or one.unopened
+    ]
 
 
 def redaction_lines(found: Redaction) -> list[str]:

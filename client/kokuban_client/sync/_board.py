@@ -72,6 +72,7 @@ from kokuban_client.types import (
     QuarantineState,
     Queued,
     Redaction,
+    Revealed,
     Review,
     Revision,
     Screening,
@@ -1305,6 +1306,23 @@ class Board(Removals):
         request = trust_wire.screen_request(self._board, text, source, uri, show_views=show_views)
         answer = self._calls.call(lambda link: link.trust.ScreenText, request, timeout_s=timeout_s)
         return trust_wire.screening(answer)
+
+    def reveal(
+        self,
+        region: str,
+        path: str,
+        *,
+        at: Revision | None = None,
+        floor: Trust | None = None,
+        timeout_s: float | None = None,
+    ) -> Revealed:
+        """Read an entry, or the state of it `at` a revision, with what is encrypted in it opened; audited.
+
+        For those whom the policy names as the region's `revealers`; raises RevealForbidden for others, and as `get`.
+        """
+        request = trust_wire.reveal_request(self._board, region, path, at, self._trusting(floor))
+        answer = self._calls.call(lambda link: link.trust.RevealEntry, request, timeout_s=timeout_s)
+        return trust_wire.revealed(answer)
 
     def redact_text(
         self,

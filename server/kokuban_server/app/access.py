@@ -14,7 +14,7 @@ from kokuban_server.core.boards import BoardRecord
 from kokuban_server.core.change_set import Absent, ChangeSet, Put
 from kokuban_server.core.commit import Target
 from kokuban_server.core.names import RegionKind
-from kokuban_server.core.refusals import NotFound, RoleRequired, StoreUnavailable, WriteForbidden
+from kokuban_server.core.refusals import NotFound, RevealForbidden, RoleRequired, StoreUnavailable, WriteForbidden
 from kokuban_server.ports.board_store import CommitRefused
 from kokuban_server.records.board_codec import encode_board
 
@@ -82,6 +82,7 @@ class Access:
         self._readable: _Opened = {}
         self._writable: _Opened = {}
         self._lockable: _Opened = {}
+        self._revealable: _Opened = {}
 
     def refused(self, principal: Principal, board_id: str, target: str, refusal: _Refusal) -> _Refusal:
         """Note an attempt that is refused, which its caller cannot notice; give the refusal."""
@@ -151,10 +152,10 @@ class Access:
     def open(
         self, principal: Principal, board_id: str, region: Region, verb: Verb, *, noted: bool = True
     ) -> OpenRegion:
-        """Give the region for reading, writing or locking.
+        """Give the region for reading, writing, locking or revealing.
 
-        Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` if
-        it may be read but not written or locked. The board must have been entered. Not `noted` is a refusal of what the
+        Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` or
+        `RevealForbidden` if it may be read but not that. The board must have been entered. Not `noted` is a refusal of what the
         caller did not ask for: for instance a region that somebody else's lock names.
         """
         board = self._boards.at_hand(principal.tenant, board_id)
@@ -167,7 +168,13 @@ class Access:
     ) -> OpenRegion:
         """Give the region under the policy of a board that was entered; as `open`."""
         opened_before = (
-            self._readable if verb is Verb.READ else self._writable if verb is Verb.WRITE else self._lockable
+            self._readable
+            if verb is Verb.READ
+            else self._writable
+            if verb is Verb.WRITE
+            else self._lockable
+            if verb is Verb.LOCK
+            else self._revealable
         )
         known = opened_before.get((principal, board, region))
         if known is not None:
@@ -176,7 +183,8 @@ class Access:
             raise NotFound
         decision = board.policy.rule(principal, region, verb).decision
         if decision is not Decision.ALLOWED:
-            refusal = NotFound() if decision is Decision.HIDDEN else WriteForbidden(str(region))
+            forbidden = RevealForbidden() if verb is Verb.REVEAL else WriteForbidden(str(region))
+            refusal = NotFound() if decision is Decision.HIDDEN else forbidden
             raise self.refused(principal, board.id, self.named(principal, region), refusal) if noted else refusal
         prefix = keys.region_prefix(principal.tenant, board.id, region)
         rules = board.policy.terms(region).rules

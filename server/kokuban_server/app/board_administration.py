@@ -17,6 +17,7 @@ from kokuban_server.core.policy import check
 from kokuban_server.core.refusals import (
     BoardExists,
     Contended,
+    EncryptionUnavailable,
     NotAdministrator,
     NotFound,
     PolicyChanged,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.access import Access
     from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.boards import Board, Boards
+    from kokuban_server.app.sealing import Sealing
     from kokuban_server.core.access import Principal, Verb
     from kokuban_server.core.change_set import AtRevision
     from kokuban_server.core.names import Region
@@ -51,12 +53,15 @@ class BoardPage(NamedTuple):
 class BoardAdministration:
     """What operators ask for of boards."""
 
-    def __init__(self, store: BoardStore, access: Access, boards: Boards, clock: Clock, audit: AuditLog) -> None:
+    def __init__(
+        self, store: BoardStore, access: Access, boards: Boards, clock: Clock, audit: AuditLog, sealing: Sealing
+    ) -> None:
         self._audit = audit
         self._store = store
         self._access = access
         self._boards = boards
         self._clock = clock
+        self._sealing = sealing
 
     @property
     def epoch(self) -> str:
@@ -143,10 +148,14 @@ class BoardAdministration:
     ) -> Board:
         """Lay down a board's policy in place of the one with the number `replaces`. The same again is nothing.
 
-        Raises `RoleRequired`, `NotAdministrator`, `NotFound`, `InvalidRequest`, `PolicyLocksOut`, `PolicyChanged`.
+        Raises `RoleRequired`, `NotAdministrator`, `NotFound`, `InvalidRequest`, `PolicyLocksOut`, `PolicyChanged`, and
+        `EncryptionUnavailable` for what this server has no keys for.
         """
         self._access.require_role(principal, Role.OPERATOR, board_id)
         check(policy, "policy")
+        encrypting = policy.first_encrypting("policy")
+        if encrypting and not self._sealing.has_keys:
+            raise EncryptionUnavailable(encrypting)
         if not policy.may_administer(principal):
             raise PolicyLocksOut(board_id)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):

@@ -71,7 +71,7 @@ from kokuban_server.records.provenance_codec import encode_origins
 from kokuban_server.records.quarantine_codec import encode_quarantined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.audit import AuditLog
@@ -142,7 +142,7 @@ class Committed(NamedTuple):
 
 
 class _NotScreenedError(Exception):
-    """What was an agent's own word when the commit was looked at is not any more: its read scope was given something since."""
+    """What needed no verdict when the commit was looked at needs one now: by its read scope, or by the policy."""
 
 
 class _Released(NamedTuple):
@@ -419,19 +419,35 @@ class Commits:
         return name if is_kept else ""
 
     async def make_pending(
-        self, author: Principal, shelf: OnShelf, request: CommitRequest, deadline: float
+        self, author: Callable[[], Principal], shelf: OnShelf, request: CommitRequest, deadline: float
     ) -> Committed:
         """Commit, once, what was set aside, by its author's right; fences and beliefs are judged now.
 
-        Raises `HeldBack`, `ScreeningUnavailable` and what a commit raises, and `Contended` if another server has made it.
+        `author` gives the author with the rights that it has when it is asked, or raises. Raises `HeldBack`,
+        `ScreeningUnavailable` and what a commit raises, and `Contended` if another server has made it, or more of it needs a
+        verdict now.
         """
-        attempt = await self._of_shelf(author, shelf, request, deadline)
+        attempt = await self._of_author(author(), shelf, request, deadline)
         steps = [step for step in attempt.steps if is_screened(step, attempt.board.policy)]
-        judged = await self._screening.judge(author, attempt.board.id, steps, request.reason, deadline)
+        judged = await self._screening.judge(attempt.principal, attempt.board.id, steps, request.reason, deadline)
+        attempt = await self._of_author(author(), shelf, request, deadline)  # a verdict takes its time
         attempt.admitted = dict(judged)
+        if _lacks_verdict(attempt, attempt.steps, attempt.board):
+            raise Contended(1)
         attempt.steps = [_marked(step, attempt.admitted) for step in attempt.steps]
+        try:
+            return await self._commit_alone(attempt)
+        except _NotScreenedError:
+            raise Contended(1) from None
+
+    async def _of_author(self, author: Principal, shelf: OnShelf, request: CommitRequest, deadline: float) -> _Attempt:
+        """Begin a commit that was set aside, by its author's right; nothing in it is trusted more than that now says."""
+        most = author.trust_ceiling
+        labels = [(place, label._replace(trust=min(label.trust, most))) for place, label in shelf.item.labels]
+        shelf = shelf._replace(item=replace(shelf.item, labels=tuple(labels)))
+        attempt = await self._of_shelf(author, shelf, request, deadline)
         attempt.released = _Released(shelf, author, "", "")
-        return await self._commit_alone(attempt)
+        return attempt
 
     async def release(
         self,
@@ -713,9 +729,8 @@ class Commits:
             who = attempt.principal if released is None else released.reviewer
             labels = {} if released is None else dict(released.shelf.item.labels)
             steps, attempt.beliefs = self._authorised(who, attempt.request, board, lineage, labels)
-            if released is None and any(
-                is_screened(step, board.policy) and step.place not in attempt.admitted for step in steps
-            ):
+            is_seen = released is not None and released.reviewed_by
+            if not is_seen and _lacks_verdict(attempt, steps, board):
                 attempt.steps, attempt.board, attempt.lineage = steps, board, lineage
                 raise _NotScreenedError
             attempt.steps = [_marked(step, attempt.admitted) for step in steps]
@@ -926,6 +941,11 @@ def _holding(request: CommitRequest, region: OpenRegion, place: int, label: Labe
     if request.holdings is None:
         return label
     return request.holdings.labelled(region.region, region.rules.redaction, place, label)
+
+
+def _lacks_verdict(attempt: _Attempt, steps: Sequence[Step], board: Board) -> bool:
+    """Say whether some of a commit's steps have to be screened and were not."""
+    return any(is_screened(step, board.policy) and step.place not in attempt.admitted for step in steps)
 
 
 def _marked(step: Step, admitted: Mapping[int, Admitted]) -> Step:

@@ -54,5 +54,23 @@ async def gone(store: BoardStore, states: Iterable[PastState], deadline: float) 
     return frozenset(missing)
 
 
+async def kept_state(store: BoardStore, head: bytes, revision: int, deadline: float) -> Record | None:
+    """Find a state in an entry's history, newest first, or nothing."""
+    prefix, after = keys.history(head), b""
+    more = True
+    while more:
+        page = await store.scan(
+            prefix, after, limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline)
+        )
+        for record in page.records:
+            if record.revision == revision:
+                return record
+            if record.revision < revision:
+                return None
+            after = record.key
+        more = page.more
+    return None
+
+
 def _stands(read: EntryRecord, kept: Record | None) -> bool:
     return kept is not None and decode_entry(kept.key, kept.value).label.trust >= read.label.trust

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kokuban_server.app.deadlines import left_s
-from kokuban_server.core import keys, limits
+from kokuban_server.app.kept_states import kept_state
+from kokuban_server.core import keys
 from kokuban_server.core.access import Verb
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.labels import label_of
@@ -169,25 +170,9 @@ class Lineages:
                 if record is not None and record.revision == name[1]:
                     states[name] = decode_entry(head, record.value)
                 else:
-                    states[name] = await self._kept(head, name[1], deadline)
+                    kept = await kept_state(self._store, head, name[1], deadline)
+                    states[name] = decode_entry(kept.key, kept.value) if kept is not None else None
         return states
-
-    async def _kept(self, head: bytes, revision: int, deadline: float) -> EntryRecord | None:
-        """Find a state in an entry's history, newest first, or nothing."""
-        prefix, after = keys.history(head), b""
-        more = True
-        while more:
-            page = await self._store.scan(
-                prefix, after, limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline)
-            )
-            for record in page.records:
-                if record.revision == revision:
-                    return decode_entry(record.key, record.value)
-                if record.revision < revision:
-                    return None
-                after = record.key
-            more = page.more
-        return None
 
 
 def is_plain(principal: Principal, origins: Origins) -> bool:

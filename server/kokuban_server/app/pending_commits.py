@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kokuban_server.app.background import Turns
@@ -16,11 +17,13 @@ from kokuban_server.app.quarantine_shelf import OnShelf, commit_of
 from kokuban_server.app.screenings import VERDICT_ATTEMPTS
 from kokuban_server.app.write_screening import HeldBack
 from kokuban_server.core import keys, limits
+from kokuban_server.core.audit import QUARANTINE_DROP, AuditEntry
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.quarantine import QuarantineState
 from kokuban_server.core.refusals import (
     Contended,
     DeadlineTooShort,
+    EncryptionUnavailable,
     OutcomeUnknown,
     PrincipalLimitReached,
     Refusal,
@@ -30,19 +33,18 @@ from kokuban_server.core.refusals import (
     StoreUnavailable,
     TooManyRequests,
 )
-from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import Finding
-from kokuban_server.core.screening.views import PLAIN
+from kokuban_server.core.screening.screening import NO_VERDICT
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.records.quarantine_codec import decode_quarantined, encode_quarantined
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from kokuban_server.app.audit import AuditLog
     from kokuban_server.app.commits import CommitRequest, Commits
     from kokuban_server.app.screenings import Screenings
-    from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
+    from kokuban_server.core.screening.screening import Finding
     from kokuban_server.ports.board_store import BoardStore
 
 _CALL_S: Final = 10.0
@@ -50,6 +52,7 @@ _COMMIT_S: Final = 2 * limits.SCREENING_S_MAX
 _LATER: Final = (
     Contended,
     DeadlineTooShort,
+    EncryptionUnavailable,
     OutcomeUnknown,
     PrincipalLimitReached,
     StoreCorrupt,
@@ -58,7 +61,6 @@ _LATER: Final = (
     TooManyRequests,
 )
 """Says nothing of the commit: it is tried again."""
-_NO_VERDICT: Final = Finding("no-verdict", Severity.GRAVE, PLAIN, None, "")
 
 
 class PendingCommits:
@@ -67,19 +69,22 @@ class PendingCommits:
     def __init__(
         self,
         store: BoardStore,
-        time: StoreTime,
         screenings: Screenings,
         commits: Commits,
+        audit: AuditLog,
         decode: Callable[[Principal, bytes, float], Awaitable[CommitRequest]],
+        present: Callable[[Principal], Principal],
         server_id: str,
         report: Callable[[str, Exception], None],
         interval_s: float,
     ) -> None:
+        """Make them through `commits`; `present` gives an author with the rights of now, or raises `Unauthenticated`."""
         self._store = store
-        self._time = time
         self._screenings = screenings
         self._commits = commits
+        self._audit = audit
         self._decode = decode
+        self._present = present
         self._ownership = Ownership(store, "pending", server_id)
         self._report = report
         self._interval_s = interval_s
@@ -120,20 +125,17 @@ class PendingCommits:
             await self._store.commit(ChangeSet((), (), (DeleteKey(marker),)), _CALL_S)
             return
         shelf = OnShelf(keys.name_on_board(key), key, record.revision, item)
-        if 0 < item.author.expires_ms <= self._time.now_ms():
-            await self._drop(shelf, marker)
-            return
         tenant, _ = keys.parse_board(keys.BOARD + keys.board_of_origin(key))
         author, deadline = item.author.principal(tenant, item.agent), asyncio.get_running_loop().time() + _COMMIT_S
         try:
-            request = await self._decode(author, item.request, deadline)
+            request = await self._decode(self._present(author), item.request, deadline)
             if request.holdings is not None and request.holdings.refusal is not None:
                 raise request.holdings.refusal
             await self._make(shelf, marker, author, request, deadline)
         except (ScreeningUnavailable, *_LATER):
             raise
-        except Refusal:
-            await self._drop(shelf, marker)
+        except Refusal as refusal:
+            await self._drop(shelf, marker, author, refusal)
 
     async def _make(
         self, shelf: OnShelf, marker: bytes, author: Principal, request: CommitRequest, deadline: float
@@ -141,7 +143,7 @@ class PendingCommits:
         """Commit it, or hand it to the reviewers: also where the screener fails over this one alone."""
         for _ in range(VERDICT_ATTEMPTS):
             try:
-                await self._commits.make_pending(author, shelf, request, deadline)
+                await self._commits.make_pending(partial(self._present, author), shelf, request, deadline)
             except HeldBack as held:
                 await self._hold_back(shelf, marker, held.field, held.findings, held.rule_set)
             except ScreeningUnavailable:
@@ -149,7 +151,7 @@ class PendingCommits:
                     raise
                 continue
             return
-        await self._hold_back(shelf, marker, shelf.item.field, (_NO_VERDICT,), self._screenings.rule_set)
+        await self._hold_back(shelf, marker, shelf.item.field, (NO_VERDICT,), self._screenings.rule_set)
 
     async def _hold_back(
         self, shelf: OnShelf, marker: bytes, field: str, findings: tuple[Finding, ...], rule_set: str
@@ -170,9 +172,12 @@ class PendingCommits:
         )
         await self._store.commit(change, _CALL_S)
 
-    async def _drop(self, shelf: OnShelf, marker: bytes) -> None:
-        """Forget it, as what is refused is: a repeat is judged anew, and told why."""
+    async def _drop(self, shelf: OnShelf, marker: bytes, author: Principal, refusal: Refusal) -> None:
+        """Forget it, as what is refused is, and record that: a repeat is judged anew, and told why."""
         reminder = keys.quarantine_due(shelf.item.create_time_ms + limits.QUARANTINE_MS, shelf.key)
         gone = (shelf.key, shelf.item.operation, reminder, marker)
         change = ChangeSet((AtRevision(shelf.key, shelf.revision),), (), tuple(map(DeleteKey, gone)))
-        await self._store.commit(change, _CALL_S)
+        _, board = keys.parse_board(keys.BOARD + keys.board_of_origin(shelf.key))
+        target = f"commit {shelf.id} of {author.agent}"
+        entry = AuditEntry(QUARANTINE_DROP, author, board, target, outcome=refusal.reason)
+        await self._audit.commit_with(entry, change, asyncio.get_running_loop().time() + _CALL_S)

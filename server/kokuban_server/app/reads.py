@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kokuban_server.app.archived import refuse_hidden
 from kokuban_server.app.deadlines import left_s
-from kokuban_server.app.kept_states import PastState, gone
+from kokuban_server.app.kept_states import PastState, gone, kept_state
 from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
 from kokuban_server.core import keys, limits
@@ -19,6 +19,7 @@ from kokuban_server.core.refusals import (
     ReadScopeRequired,
     ResponseTooLarge,
     TokenAheadOfStore,
+    TokenFromAnotherStore,
     Withheld,
 )
 from kokuban_server.core.revision import encode_token, revision_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.read_scopes import ReadScopes
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
+    from kokuban_server.core.commit import At
     from kokuban_server.core.entry import EntryRecord
     from kokuban_server.core.names import Region
     from kokuban_server.ports.board_store import BoardStore, Consistency, Record
@@ -144,17 +146,53 @@ class Reads:
     ) -> tuple[Found, int]:
         """Give an entry and the revision it was read at. Raises `NotFound` or `Withheld` with the token of that state."""
         entries = await self.batch_get(principal, board, [key], freshness, deadline, trusting)
-        epoch = self._store.epoch
-        token = encode_token(epoch, entries.revision)
         if not entries.found:
-            raise NotFound(token)
+            raise NotFound(encode_token(self._store.epoch, entries.revision))
         found = entries.found[0]
         if found.withheld:
-            region = self._access.open(principal, board, key.region, Verb.READ)
-            floor = _floor(region, trusting)
-            trust = found.record.label.trust
-            raise Withheld(str(key.region), key.path, found.revision, epoch, trust.name, floor.name, token)
+            raise self._refusal(principal, board, found, trusting, entries.revision)
         return found, entries.revision
+
+    async def get_kept(
+        self, principal: Principal, board: str, key: EntryKey, at: At, deadline: float, trusting: Trusting = UNSAID
+    ) -> tuple[Found, int]:
+        """Give one of the states that are kept of an entry; as `get` gives the present one, and `list_revisions` all.
+
+        Raises `TokenFromAnotherStore` for a state of another epoch.
+        """
+        if at.epoch != self._store.epoch:
+            raise TokenFromAnotherStore("at")
+        await self._enter(principal, board, trusting, deadline)
+        try:
+            opened = self._access.open(principal, board, key.region, Verb.READ)
+        except NotFound:  # as in `list_revisions`
+            cut = await self._store.read([keys.NOWHERE], STRONG, left_s(deadline))
+            raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
+        head = keys.head(opened.prefix, key.path)
+        cut = await self._store.read([head], STRONG, left_s(deadline))
+        self._time.saw(cut.store_time_ms)
+        present = cut.records[0]
+        is_past = present is None or present.revision != at.number
+        record = await kept_state(self._store, head, at.number, deadline)
+        await self._access.show(principal, [opened], deadline)
+        await refuse_hidden(self._store, [opened], cut.revision, STRONG, deadline)
+        if record is None:
+            raise NotFound(encode_token(self._store.epoch, cut.revision))
+        state = decode_entry(record.key, record.value)
+        if not state.is_live(self._time.now_ms()):
+            raise NotFound(encode_token(self._store.epoch, cut.revision))
+        found = self._shown(principal, opened, Found(key, state, record.revision), trusting, is_past=is_past)
+        if found.withheld:
+            raise self._refusal(principal, board, found, trusting, cut.revision)
+        await self._note(principal, [opened], [found], trusting, deadline)
+        return found, cut.revision
+
+    def _refusal(self, principal: Principal, board: str, found: Found, trusting: Trusting, revision: int) -> Withheld:
+        """Give what says that an entry is trusted less than was asked for."""
+        key, epoch = found.key, self._store.epoch
+        floor = _floor(self._access.open(principal, board, key.region, Verb.READ), trusting)
+        trust, token = found.record.label.trust, encode_token(epoch, revision)
+        return Withheld(str(key.region), key.path, found.revision, epoch, trust.name, floor.name, token)
 
     async def batch_get(
         self,

@@ -1,4 +1,4 @@
-"""Secrets and personal data in what is written: found, and masked or refused, before anything of it is kept."""
+"""Secrets and personal data in what is written: found, and masked, encrypted or refused, before anything of it is kept."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.core import limits
+from kokuban_server.core.names import WITHOUT_ID
 from kokuban_server.core.redaction.masking import Wish, redact
 from kokuban_server.core.redaction.readings import HOLE
 from kokuban_server.core.redaction.rules import KINDS
 from kokuban_server.core.redaction.search import is_clean
-from kokuban_server.core.refusals import ContentSensitive, ContentUnsearched, DeadlineTooShort, ScreeningUnavailable
+from kokuban_server.core.refusals import (
+    ContentSensitive,
+    ContentUnsearched,
+    DeadlineTooShort,
+    Refusal,
+    ScreeningUnavailable,
+)
 from kokuban_server.core.screening.patterns import NotSearchedError
 from kokuban_server.core.sensitive import STANDARD, Handling, Kind, Terms, strictest
 from kokuban_server.ports.screener import ScreenerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kokuban_server.app.boards import Board
+    from kokuban_server.app.sealing import Sealing
     from kokuban_server.core.names import Region
     from kokuban_server.core.redaction.masking import Redaction
-    from kokuban_server.core.refusals import Refusal
     from kokuban_server.core.trust import Label
     from kokuban_server.ports.screener import Screener
 
@@ -40,6 +47,8 @@ class Treatment(enum.Enum):
     """Something is found by it, so it cannot be masked: what would be masked is refused."""
     IDENTIFIER = 4
     """As a name, but one that is given to people, such as a user's: it may be personal, and no secret."""
+    CONTENT = 5
+    """Words that are an entry's value, or among its metadata: they can be masked, or encrypted, as JSON can."""
 
 
 class FreeText(NamedTuple):
@@ -127,16 +136,23 @@ class Holdings(NamedTuple):
 class Redactions:
     """Has texts searched: short ones at once, longer ones by another process if a first look finds anything to search for."""
 
-    def __init__(self, screener: Screener, digest: Callable[[bytes], bytes]) -> None:
+    def __init__(self, screener: Screener, sealing: Sealing) -> None:
         self._screener = screener
-        self._digest = digest
+        self._sealing = sealing
         self._turn = asyncio.Lock()
         self._working: set[asyncio.Task[Redaction]] = set()
 
     async def redact(
-        self, board: Board | None, texts: Sequence[FreeText], terms_of: Callable[[FreeText], Terms], deadline: float
+        self,
+        board: Board | None,
+        texts: Sequence[FreeText],
+        terms_of: Callable[[FreeText], Terms],
+        deadline: float,
+        region_of: Callable[[FreeText], Region | None] = lambda _: None,
     ) -> Redacted:
         """Do with each text what its terms say. No board is one that is not there, or not yet.
+
+        Encrypted is what belongs to one region of the board, and is opened there.
 
         Raises `ScreeningUnavailable` where nothing is known, and `DeadlineTooShort`.
         """
@@ -144,13 +160,11 @@ class Redactions:
         found: list[Found] = []
         unsearched: list[FreeText] = []
         refusals: list[Refusal] = []
-        key, deadline = self._key(board), of_one_act(deadline)
+        key, deadline = self._sealing.mask_key(board), of_one_act(deadline)
         at_once = sum(len(text.text) + _OF_EACH for text in texts) <= limits.REDACTED_AT_ONCE_CHARACTERS_MAX
         looked_at = 0
         for place, text in enumerate(texts):
-            terms = terms_of(text)
-            if text.treatment is Treatment.IDENTIFIER:
-                terms = terms._replace(personal=Handling.OFF)
+            terms, region = _kept_to(text, terms_of(text), region_of)
             if terms.is_off:
                 continue
             looked_at += len(text.text) + _OF_EACH
@@ -160,12 +174,13 @@ class Redactions:
             redaction = await self._one(text, Wish(terms, key), deadline, at_once=at_once)
             if redaction is None:
                 continue
-            refusal = _refusal(text, terms, redaction)
-            if refusal is not None:
-                refusals.append(refusal)
+            refusals += _refusals(text, terms, redaction)
             if not redaction.is_whole:
                 unsearched.append(text)
             prefix = text.prefix
+            if redaction.to_encrypt and board is not None and region is not None:
+                redaction = self._sealed(board, region, text, redaction, refusals)
+                await asyncio.sleep(0)  # as above
             if text.treatment in _MASKED and redaction.text != prefix + text.text:
                 masked[place] = redaction.text.removeprefix(prefix)
             found += _found(text, terms, redaction, len(prefix))
@@ -178,10 +193,19 @@ class Redactions:
         await asyncio.gather(*self._working, return_exceptions=True)
         await self._screener.close()
 
-    def _key(self, board: Board | None) -> bytes:
-        """Give the key of a board's masks: another one for each board, also for one that is made again under the same id."""
-        name = b"" if board is None else b"%s\x00%d" % (board.key, board.record.create_time_ms)
-        return self._digest(b"redaction\x00" + name)
+    def _sealed(
+        self, board: Board, region: Region, text: FreeText, redaction: Redaction, refusals: list[Refusal]
+    ) -> Redaction:
+        """Give a redaction with seals in the place of those masks that are for what is encrypted; or why it cannot be."""
+        is_json, shift = text.treatment is Treatment.JSON, len(text.prefix)
+        try:
+            sealed = self._sealing.sealed(
+                board, region, text.field, text.searched, redaction, is_json=is_json, shift=shift
+            )
+        except Refusal as refusal:  # the masks stay, whatever becomes of it
+            refusals.append(refusal)
+            return redaction
+        return redaction._replace(text=sealed)
 
     async def _one(self, text: FreeText, wish: Wish, deadline: float, *, at_once: bool) -> Redaction | None:
         """Redact one text; nothing where there is nothing to search it for."""
@@ -315,7 +339,8 @@ def without_secrets(digest: Callable[[bytes], bytes], text: str) -> str:
         return ""
 
 
-_MASKED: Final = {Treatment.WORDS, Treatment.JSON}
+_ENCRYPTED: Final = {Treatment.CONTENT, Treatment.JSON}
+_MASKED: Final = {Treatment.WORDS, *_ENCRYPTED}
 _OF_EACH: Final = 8
 """What a text counts beside its characters: many short ones take their time too."""
 _LOOKED_AT_ONCE: Final = 16
@@ -324,15 +349,29 @@ _APART: Final = f" {HOLE} "
 """Between texts that are searched together: no pattern goes over it."""
 
 
-def _refusal(text: FreeText, terms: Terms, redaction: Redaction) -> Refusal | None:
+def _kept_to(
+    text: FreeText, terms: Terms, region_of: Callable[[FreeText], Region | None]
+) -> tuple[Terms, Region | None]:
+    """Give the terms of a text as they can be kept to, and the region in which it can be encrypted, if anything is."""
+    if text.treatment is Treatment.IDENTIFIER:
+        terms = terms._replace(personal=Handling.OFF)
+    if not terms.encrypts:
+        return terms, None
+    region = region_of(text) if text.treatment in _ENCRYPTED else None
+    # Beyond the board there is no policy that says to whom it would be opened.
+    return (terms.masking, None) if region is None or region.kind in WITHOUT_ID else (terms, region)
+
+
+def _refusals(text: FreeText, terms: Terms, redaction: Redaction) -> Iterator[Refusal]:
+    """Give why a text is not taken."""
     if not redaction.is_whole and terms.unsearched is Handling.REFUSE:
-        return ContentUnsearched(text.field)
+        yield ContentUnsearched(text.field)
     for name in redaction.counts:
         kind = KINDS[name]
         handling = terms.of(kind)
-        if handling is Handling.REFUSE or (handling is Handling.MASK and text.treatment not in _MASKED):
-            return ContentSensitive(text.field, name, kind.name.lower())
-    return None
+        is_fixed = text.treatment not in _MASKED if handling is Handling.MASK else name in redaction.named
+        if handling is Handling.REFUSE or is_fixed:
+            yield ContentSensitive(text.field, name, kind.name.lower())
 
 
 def _found(text: FreeText, terms: Terms, redaction: Redaction, shift: int) -> Iterable[Found]:

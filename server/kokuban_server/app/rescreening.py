@@ -18,7 +18,7 @@ from kokuban_server.app.background import Turns
 from kokuban_server.app.commits import puts_of
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.ownership import Ownership
-from kokuban_server.app.screenings import OURSELVES, VERDICT_ATTEMPTS
+from kokuban_server.app.second_verdicts import RulesChangedError, SecondVerdicts
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
 from kokuban_server.core.commit import Moment, plan_lowered
@@ -33,14 +33,14 @@ from kokuban_server.core.refusals import (
     TooManyRequests,
 )
 from kokuban_server.core.rescreening import Progress, is_judged_again
-from kokuban_server.core.screening.rules import Severity
-from kokuban_server.core.screening.screening import worst_of
-from kokuban_server.core.screening.writes import text_of_state
-from kokuban_server.core.trust import Source, SourceKind, Trust
+from kokuban_server.core.screening.joins import LastParts, Part
+from kokuban_server.core.screening.writes import words_of_state
+from kokuban_server.core.trust import Trust
 from kokuban_server.ports.board_store import STRONG, CommitRefused
 from kokuban_server.ports.screener import ScreenerError
 from kokuban_server.records.board_codec import encode_board
 from kokuban_server.records.codec import decode_entry, decode_progress, encode_entry, encode_progress
+from kokuban_server.records.provenance_codec import decode_origins
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -52,23 +52,22 @@ if TYPE_CHECKING:
     from kokuban_server.core.access import RegionRules
     from kokuban_server.core.change_set import Guard
     from kokuban_server.core.entry import EntryRecord
+    from kokuban_server.core.provenance import Origin
     from kokuban_server.core.trust import Label
     from kokuban_server.ports.board_store import BoardStore, Record
 
 _log = structlog.get_logger()
 _CALL_S: Final = 10.0
-_VERDICT_S: Final = 10 * limits.SCREENING_S_MAX
+_LOWERING_S: Final = 600.0
 _WALKED_AT_ONCE: Final = 64
 _WALK_PAUSE_MS: Final = 3_600_000
 """Servers with older rules may go on writing for as long as they are replaced one by one."""
 _CLAIM_S: Final = 5.0
-_YIELD_S: Final = 0.05
-_YIELDS_MAX: Final = 20
 _ACT: Final = Act("kokuban", "", "screened again by other rules")
 
 
 class _DisownedError(Exception):
-    """Another server does the work now, or other rules."""
+    """Another server does the work now."""
 
 
 class Rescreening:
@@ -89,6 +88,7 @@ class Rescreening:
         self._boards = boards
         self._time = time
         self._screenings = screenings
+        self._verdicts = SecondVerdicts(screenings)
         self._judged = judged
         self._ownership = Ownership(store, "rescreening", server_id)
         self._report = report
@@ -101,7 +101,9 @@ class Rescreening:
     async def run(self) -> None:
         """Work until cancelled. Without a verdict nothing is decided, and the next turn tries again."""
         busy = (Contended, TooManyRequests, PrincipalLimitReached, DeadlineTooShort)
-        turns = Turns("rescreening", self._report, ScreenerError, CommitRefused, _DisownedError, *busy)
+        turns = Turns(
+            "rescreening", self._report, ScreenerError, CommitRefused, _DisownedError, RulesChangedError, *busy
+        )
         try:
             while True:
                 with turns.turn():
@@ -130,7 +132,8 @@ class Rescreening:
     async def turn(self) -> None:
         """Walk to the end, if it is time.
 
-        Raises `_DisownedError` where another server does the same, and `ScreenerError` while there are no verdicts.
+        Raises `_DisownedError` where another server does the same, `RulesChangedError`, and `ScreenerError` while there are no
+        verdicts.
         """
         await self._look()
         now_ms = self._time.now_ms()
@@ -155,8 +158,10 @@ class Rescreening:
         return await self._note(progress._replace(walk_revision=cut.revision, waiting=waiting))
 
     async def _walk(self, progress: Progress) -> None:
-        """Judge what there is to judge, from where the walk is."""
+        """Judge what there is to judge, from where the walk is: first together, then each state alone."""
         before, more = progress, True
+        if progress.waiting and not progress.after:
+            progress = await self._walk_parts(progress)
         while more:
             page = await self._store.scan(
                 keys.HEAD, progress.after, _WALKED_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S
@@ -210,12 +215,63 @@ class Rescreening:
         self._judged.progress = progress
         return progress
 
+    async def _walk_parts(self, progress: Progress) -> Progress:
+        """Judge together what each agent has written from outside on a board, in the order of its writing.
+
+        Who goes on where another stopped reads again, from the board's beginning, what came before, and judges none of it.
+        """
+        board = keys.board_of_origin(progress.joined_after) if progress.joined_after else b""
+        after, more, last = keys.ORIGIN + board, True, LastParts()
+        while more:
+            await self._hold()
+            page = await self._store.scan(keys.ORIGIN, after, _WALKED_AT_ONCE, limits.PAGE_BYTES_MAX, STRONG, _CALL_S)
+            for record in sorted(page.records, key=_when):
+                if keys.board_of_origin(record.key) != board:
+                    board, last = keys.board_of_origin(record.key), LastParts()
+                progress = await self._judge_parts(record, last, progress)
+            more = page.more
+            after = page.records[-1].key if page.records else after
+            if after > progress.joined_after:
+                progress = await self._note(progress._replace(joined_after=after))
+        return progress
+
+    async def _judge_parts(self, record: Record, last: LastParts, progress: Progress) -> Progress:
+        """Judge what a commit has written from outside together with what its agent had written before."""
+        origins = [origin for origin in _origins(record) if origin.label.screened_by]
+        if not origins:
+            return progress
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        heads = (await self._store.read([origin.head for origin in origins], STRONG, _CALL_S)).records
+        await asyncio.sleep(loop.time() - begun_s)
+        for origin, head in zip(origins, heads, strict=True):
+            state = None if head is None else _readable(head)
+            if head is None or state is None or not _is_shown(state, origin):
+                continue
+            parts = last.of(origin.agent)
+            part = Part.of(words_of_state(state), is_stale=_meant(head, progress) is not None)
+            if record.key > progress.joined_after and parts and any(one.is_stale for one in (*parts, part)):
+                _, _, key = keys.parse_head(head.key)
+                await self._hold()
+                if await self._verdicts.completes(parts, state, key.path, progress.rule_set):
+                    parts.clear()
+                    held_back = state.label.held_back(progress.rule_set)
+                    progress = await self._settle(head, state, progress, held_back)
+                    continue
+            parts.append(part)
+        return progress
+
     async def _judge(self, record: Record, progress: Progress) -> Progress:
         """Judge an entry's present state, if older rules have let it in; give how far it has come with it."""
         state = _meant(record, progress)
-        if state is None:
-            return progress
-        progress = progress._replace(waiting=max(0, progress.waiting - 1))
+        return progress if state is None else await self._settle(record, state, progress)
+
+    async def _settle(
+        self, record: Record, state: EntryRecord, progress: Progress, label: Label | None = None
+    ) -> Progress:
+        """Have a state trusted as the rules of now say, or as a label does that is known already."""
+        if _meant(record, progress) is not None:
+            progress = progress._replace(waiting=max(0, progress.waiting - 1))
         tenant, board_id, key = keys.parse_head(record.key)
         for _ in range(limits.PLAN_ATTEMPTS_MAX):
             board = await self._boards.read(tenant, board_id, _CALL_S) if board_id else None
@@ -224,17 +280,17 @@ class Rescreening:
             if (board is not None and not board.is_live) or not is_judged_again(state.label, rules, policy):
                 return progress
             await self._hold()
-            label = await self._anew(state, key.path, progress.rule_set)
-            if (label.trust, label.suspicious) == (state.label.trust, state.label.suspicious):
+            anew = label or await self._verdicts.label(state, key.path, progress.rule_set)
+            if (anew.trust, anew.suspicious) == (state.label.trust, state.label.suspicious):
                 return progress._replace(kept=progress.kept + 1)
             try:
-                await self._lower(record, state, label, rules, board)
+                await self._lower(record, state, anew, rules, board)
             except CommitRefused:
                 now = (await self._store.read([record.key], STRONG, _CALL_S)).records[0]
                 if now is None or now.revision != record.revision:
                     return progress  # what was written since is judged by whoever wrote it, or by the next walk
                 continue
-            if label.trust is Trust.SUSPECT:
+            if anew.trust is Trust.SUSPECT:
                 return progress._replace(withheld=progress.withheld + 1)
             return progress._replace(lowered=progress.lowered + 1)
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
@@ -246,42 +302,6 @@ class Rescreening:
             if not await self._ownership.hold():
                 raise _DisownedError
             self._claimed_s = now_s
-
-    async def _anew(self, state: EntryRecord, path: str, rule_set: str) -> Label:
-        """Give the label that a state has by the rules of now: never more trust than before.
-
-        A text over which the screener fails, though it judges others, is held back like one in which an order was found.
-        """
-        label = state.label
-        kind = label.source.kind
-        kind = kind if kind in {SourceKind.TOOL, SourceKind.EXTERNAL} else SourceKind.EXTERNAL
-        worst = Severity.GRAVE
-        for _ in range(VERDICT_ATTEMPTS):
-            try:
-                worst = await self._verdict(text_of_state(state, path), Source(kind, label.source.uri or "derived"))
-                break
-            except ScreenerError:
-                if not await self._screenings.is_judging():
-                    raise
-        if self._judged.rule_set != rule_set:
-            raise _DisownedError  # the rules have changed under us
-        if worst is Severity.GRAVE:
-            return label.held_back(rule_set)
-        if worst is Severity.SUSPICIOUS:
-            return label.screened(rule_set, suspicious=True)
-        return label
-
-    async def _verdict(self, text: str, source: Source) -> Severity:
-        """Have a text judged behind those of whoever writes, and in no more than half of the screener's time."""
-        loop = asyncio.get_running_loop()
-        for _ in range(_YIELDS_MAX):
-            if not self._screenings.waiting_count:
-                break
-            await asyncio.sleep(_YIELD_S)
-        begun_s = loop.time()
-        found = await self._screenings.judge(OURSELVES, text, source, begun_s + _VERDICT_S)
-        await asyncio.sleep(loop.time() - begun_s)
-        return worst_of(found.findings)
 
     async def _lower(
         self, record: Record, state: EntryRecord, label: Label, rules: RegionRules, board: Board | None
@@ -295,7 +315,7 @@ class Rescreening:
         archives: list[Guard] = []
         if key.region.kind is RegionKind.TASK:  # what is being archived stays as it is
             archives = [Absent(keys.TASK_ARCHIVE + keys.region_prefix(tenant, board_id, key.region))]
-        deadline = asyncio.get_running_loop().time() + _VERDICT_S
+        deadline = asyncio.get_running_loop().time() + _LOWERING_S
         # First the past: that the present state is as it was says that there is something to do.
         async for one in records_below(self._store, keys.history(head), deadline):
             worse = _lowered(decode_entry(one.key, one.value), label)
@@ -312,6 +332,25 @@ class Rescreening:
                 told = replace(board.record, removals=board.record.removals + 1)
                 puts.append(Put(board.key, encode_board(told)))
         await self._store.commit(ChangeSet(tuple(guards), tuple(puts), tuple(planned.clean_ups)), _CALL_S)
+
+
+def _when(record: Record) -> tuple[bytes, int]:
+    """Give when a record of origins was written: those of one moment are told apart by their revisions."""
+    return record.key.rpartition(b"-")[0], record.revision
+
+
+def _origins(record: Record) -> list[Origin]:
+    """Give the origins that a record tells; none where it cannot be read."""
+    try:
+        return decode_origins(record.key, record.value, record.revision)
+    except StoreCorrupt:
+        return []
+
+
+def _is_shown(state: EntryRecord, origin: Origin) -> bool:
+    """Say whether a state is the one of which an origin tells, and readers may be given it."""
+    is_there = state.state is EntryState.LIVE and state.label.trust is not Trust.SUSPECT
+    return is_there and state.sequence == origin.sequence
 
 
 def _readable(record: Record) -> EntryRecord | None:

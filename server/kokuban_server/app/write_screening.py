@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core import limits
 from kokuban_server.core.commit import Delete, Endorse
 from kokuban_server.core.refusals import ScreeningUnavailable
+from kokuban_server.core.screening.joins import LastParts, Part, grave_together, joined
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import worst_of
 from kokuban_server.core.screening.writes import text_of, words_of
@@ -60,7 +60,7 @@ class WriteScreening:
 
     def __init__(self, screenings: Screenings) -> None:
         self._screenings = screenings
-        self._earlier: OrderedDict[tuple[str, str, str], deque[str]] = OrderedDict()
+        self._earlier = LastParts()
 
     async def judge(
         self, principal: Principal, board_id: str, steps: Iterable[Step], reason: str, deadline: float
@@ -90,37 +90,17 @@ class WriteScreening:
     async def _together(
         self, principal: Principal, board_id: str, text: str, source: Source, found: Screening, deadline: float
     ) -> tuple[Severity, tuple[Finding, ...]]:
-        """Judge a text with those that the agent has written before it: an order may come in parts.
-
-        Gives the gravest of what is found, and that. Of the whole only what is grave counts, and not that two harmless things
-        stand side by side. A classifier's score is a matter of degree, so it counts only where the new part is suspicious by
-        itself: else a harmless one would be held back for what came before it.
-        """
-        name = (principal.tenant, board_id, principal.agent)
-        earlier = self._earlier.setdefault(name, deque(maxlen=limits.SCREENED_TOGETHER_TEXTS_ENTRIES_MAX))
-        self._earlier.move_to_end(name)
-        if len(self._earlier) > limits.SCREENED_TOGETHER_AGENTS_ENTRIES_MAX:
-            self._earlier.popitem(last=False)
+        """Judge a text with those that the agent has written before it; give the gravest of what is found, and that."""
+        earlier = self._earlier.of((principal.tenant, board_id, principal.agent))
         findings = list(found.findings)
         if earlier and worst_of(findings) is not Severity.GRAVE:
-            joined = "\n".join([*earlier, text[: limits.SCREENED_TOGETHER_CHARACTERS_MAX]])
-            whole = await self._screenings.judge(principal, joined, source, deadline)
-            findings += [
-                finding._replace(span=None)
-                for finding in whole.findings
-                if finding.severity is Severity.GRAVE
-                and finding.rule != _COMBINED
-                and (found.findings or not finding.rule.startswith(_CLASSIFIER))
-            ]
+            whole = await self._screenings.judge(principal, joined(earlier, text), source, deadline)
+            findings += grave_together(whole.findings, is_suspicious_alone=bool(findings))
         worst = worst_of(findings)
         if worst is Severity.GRAVE:
             # Others do not read what is held back; and what was written before shall not hold back all that follows.
             earlier.clear()
         else:
-            earlier.append(text[-limits.SCREENED_TOGETHER_CHARACTERS_MAX :])
+            earlier.append(Part.of(text))
         findings.sort(key=lambda finding: -finding.severity.value)
         return worst, tuple(findings[: limits.QUARANTINE_FINDINGS_ENTRIES_MAX])
-
-
-_COMBINED = "combined"
-_CLASSIFIER = "classifier."

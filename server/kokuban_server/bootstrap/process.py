@@ -60,7 +60,9 @@ from kokuban_server.app.removal_work import RemovalUpkeep
 from kokuban_server.app.removals import Removals
 from kokuban_server.app.request_ids import RequestIds
 from kokuban_server.app.rescreening import Rescreening
+from kokuban_server.app.revealing import Revealing
 from kokuban_server.app.screenings import Screenings
+from kokuban_server.app.sealing import Sealing
 from kokuban_server.app.sessions import Sessions
 from kokuban_server.app.store_time import StoreTime
 from kokuban_server.app.task_claims import TaskClaims
@@ -71,6 +73,7 @@ from kokuban_server.app.upkeep import OPERATIONS_SLACK_MS, Upkeep
 from kokuban_server.app.watches import Watches
 from kokuban_server.app.word_screening import WordScreening
 from kokuban_server.app.write_screening import WriteScreening
+from kokuban_server.bootstrap.encryption import open_encryption
 from kokuban_server.bootstrap.identities import open_callers
 from kokuban_server.bootstrap.stores import StartError, open_store
 from kokuban_server.bootstrap.telemetry import open_metrics, open_push, open_tracer
@@ -99,6 +102,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from kokuban_server.bootstrap.encryption import Encryption
     from kokuban_server.bootstrap.identities import Callers
     from kokuban_server.ports.board_store import BoardStore
     from kokuban_server.ports.clock import Clock
@@ -123,10 +127,11 @@ class Server:
         digest_key: bytes,
         callers: Callers | None = None,
         tracer: Tracer | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         window_ms = settings.request_id_window_s * 1000
         measures, store = _measured(settings, store)
-        development_boards = frozenset(parse_board(name) for name in settings.boards)
+        identity = callers.identity if callers is not None else DevelopmentIdentity()
         server_id = secrets.token_hex(8)
         time = StoreTime(store, clock)
         self._boards = boards = Boards(store)
@@ -140,7 +145,7 @@ class Server:
             anchor_interval_s=settings.audit_anchor_interval_s,
             mask=partial(without_secrets, request_ids.digest),
         )
-        access = Access(store, boards, clock, development_boards, audit)
+        access = Access(store, boards, clock, frozenset(map(parse_board, settings.boards)), audit)
         self._settings, self._store = settings, store
         self._mirror = LockMirror(store)
         self._presence = Presence(store, time, server_id)
@@ -191,10 +196,19 @@ class Server:
             tasks,
             self._sizes,
         )
-        self._redactions = Redactions(ProcessScreener(), request_ids.digest)
+        sealing = Sealing(encryption and encryption.sealer, request_ids.digest)
+        self._redactions = Redactions(ProcessScreener(), sealing)
         redactor = Redactor(access, self._redactions, request_ids.digest)
         self._pending = PendingCommits(
-            store, time, screenings, commits, redactor.kept, server_id, _report, settings.upkeep_interval_s
+            store,
+            screenings,
+            commits,
+            audit,
+            redactor.kept,
+            identity.present,
+            server_id,
+            _report,
+            settings.upkeep_interval_s,
         )
         reads = Reads(store, access, time, scopes, judged)
         self._conflicts = conflicts = ConflictLog(store, boards, time, request_ids, _report)
@@ -205,7 +219,6 @@ class Server:
         self._push = open_push(settings.metrics_endpoint, measures, self._gauges.read, server_id)
         redacted = RedactedCommits(RecordedCommits(commits, conflicts, self._mirror, measures), access, redactor)
         recorded_locks = RecordedLocks(self._lock_requests, conflicts, self._mirror, measures)
-        held = HeldLocks(mirrored, access, time, self._lock_requests, audit)
         epoch, of_tasks = store.epoch, TaskReading(store, access, reads)
         self._wire = WireServer(
             {
@@ -219,7 +232,14 @@ class Server:
                     epoch,
                 ).methods,
                 "SessionService": SessionService(self._sessions, redactor, words, request_ids, epoch).methods,
-                "LockService": LockService(recorded_locks, held, redactor, words, request_ids, epoch).methods,
+                "LockService": LockService(
+                    recorded_locks,
+                    HeldLocks(mirrored, access, time, self._lock_requests, audit),
+                    redactor,
+                    words,
+                    request_ids,
+                    epoch,
+                ).methods,
                 "TaskService": TaskService(
                     redacted,
                     TaskClaims(mirrored, access, time, request_ids, tasks, of_tasks, self._sizes),
@@ -247,7 +267,7 @@ class Server:
                     **AdminService(
                         Administration(store, access, importlib.metadata.version("kokuban"), audit, judged)
                     ).methods,
-                    **BoardMethods(BoardAdministration(store, access, boards, clock, audit), redactor).methods,
+                    **BoardMethods(BoardAdministration(store, access, boards, clock, audit, sealing), redactor).methods,
                     **_bookkeeping(store, access, audit, window_ms, request_ids.digest),
                 },
                 "TrustService": TrustService(
@@ -256,12 +276,13 @@ class Server:
                     QuarantineReview(store, access, time, shelf, commits, audit, redactor.kept),
                     ProvenanceTrace(store, access),
                     Removals(store, access, time, audit, request_ids.digest, self._removal_upkeep),
+                    Revealing(access, reads, sealing, audit),
                     redactor,
                     request_ids,
                     epoch,
                 ).methods,
             },
-            callers.identity if callers is not None else DevelopmentIdentity(),
+            identity,
             self._drain_streams,
             unary_max=settings.unary_calls_max,
             streams_max=settings.streams_max,
@@ -277,7 +298,11 @@ class Server:
         )
         self.metrics_port = 0
         """Where metrics are asked for, if they are."""
-        self._tracer, self._follow = tracer, callers.follow if callers is not None else None
+        self._encryption, self._tracer, self._follow = (
+            encryption,
+            tracer,
+            callers.follow if callers is not None else None,
+        )
         self._background: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -285,10 +310,10 @@ class Server:
         """Open the store and put the server together."""
         _check_phrases(settings)
         clock = SystemClock()
-        callers = await open_callers(settings, clock)
+        callers, encryption = await open_callers(settings, clock), open_encryption(settings.encryption_keys_file)
         store = await open_store(settings, clock)
         digest_key = await _digest_key(store)
-        return cls(settings, store, clock, digest_key, callers, open_tracer(settings.tracing, digest_key))
+        return cls(settings, store, clock, digest_key, callers, open_tracer(settings.tracing, digest_key), encryption)
 
     async def start(self) -> int:
         """Listen and begin the background work; give the port."""
@@ -318,6 +343,9 @@ class Server:
                 asyncio.create_task(_kept_going(self._follow, "credentials"), name="credentials"),
                 asyncio.create_task(_kept_going(self._wire.watch_credentials, "stale streams"), name="stale-streams"),
             ]
+        if self._encryption is not None:
+            work = _kept_going(self._encryption.follow, "encryption keys")
+            self._background.append(asyncio.create_task(work, name="encryption-keys"))
         return port
 
     def _drain_streams(self) -> None:

@@ -33,6 +33,8 @@ class Verb(enum.Enum):
     WRITE = "write"
     LOCK = "lock"
     """Keep others from writing."""
+    REVEAL = "reveal"
+    """See what is encrypted there."""
 
 
 class Grants(NamedTuple):

@@ -18,6 +18,7 @@ from kokuban_server.core.refusals import (
     TrustTooLow,
     Winner,
 )
+from kokuban_server.core.seals import without_texts
 from kokuban_server.core.trust import OWN_WORD, Label, TaintMode, Trust
 
 if TYPE_CHECKING:
@@ -574,10 +575,10 @@ def compute(mutation: Commuting | MergePatch, value: Value | None, target: Targe
 
 
 def _united(before: list[json_values.Json], items: Sequence[json_values.Json]) -> list[json_values.Json]:
-    present = {json_values.identity(item) for item in before}
+    present = {without_texts(json_values.identity(item)) for item in before}
     after = list(before)
     for item in items:
-        identity = json_values.identity(item)
+        identity = without_texts(json_values.identity(item))
         if identity not in present:
             present.add(identity)
             after.append(item)

@@ -244,6 +244,11 @@ REDACTED_AT_ONCE_CHARACTERS_MAX: Final = 1_024
 REDACTED_HINTED_CHARACTERS_MAX: Final = 32 * 1024
 """Of all texts that are looked at there for whether another process has to search them: takes 0.5 ms, 5 at worst. A full
 commit of texts of 512 bytes is half of it."""
+ENCRYPTED_TEXTS_ENTRIES_MAX: Final = 1_024
+"""Of one text: takes some 6 ms, beside finding them."""
+ENCRYPTION_KEYS_ENTRIES_MAX: Final = 64
+ENCRYPTION_KEYS_BYTES_MAX: Final = 64 * 1024
+"""Of the file that holds them."""
 REDACTED_REPEATED_ENTRIES_MAX: Final = 32
 """Secrets told by the words around them that are looked for again where no words tell them."""
 

@@ -76,6 +76,7 @@ class RegionRule(NamedTuple):
     personal_data: Handling | None = None
     stale_screening: StaleScreening | None = None
     without_verdict: WithoutVerdict | None = None
+    revealers: Subjects | None = None
 
 
 class Ruling(NamedTuple):
@@ -99,6 +100,7 @@ class RegionTerms(NamedTuple):
     readers: _Say
     writers: _Say
     lockers: _Say
+    revealers: _Say
     rules: RegionRules
 
 
@@ -131,7 +133,7 @@ class Policy:
         ]
         if not layers and self.redaction == STANDARD:
             return standard
-        readers, writers, lockers, rules = standard
+        readers, writers, lockers, revealers, rules = standard
         redaction = self.redaction
         for rule in reversed(layers):
             if rule.readers is not None:
@@ -140,12 +142,14 @@ class Policy:
                 writers = lockers = _Say(rule.writers, rule.pattern)  # who may write may lock
             if rule.lockers is not None:
                 lockers = _Say(rule.lockers, rule.pattern)
+            if rule.revealers is not None:
+                revealers = _Say(rule.revealers, rule.pattern)
             said = {name: value for name in _OF_RULES if (value := getattr(rule, name)) is not None}
             rules = replace(rules, **said)
             redaction = redaction._replace(
                 secret=rule.secrets or redaction.secret, personal=rule.personal_data or redaction.personal
             )
-        return RegionTerms(readers, writers, lockers, replace(rules, redaction=redaction))
+        return RegionTerms(readers, writers, lockers, revealers, replace(rules, redaction=redaction))
 
     def redaction_in(self, region: Region) -> Terms:
         """Give what becomes of secrets and personal data that are written in a region."""
@@ -162,9 +166,9 @@ class Policy:
             return Ruling(Decision.HIDDEN, terms.readers.rule, "")
         if verb is Verb.READ:
             return Ruling(Decision.ALLOWED, terms.readers.rule, may_read)
-        said = terms.writers if verb is Verb.WRITE else terms.lockers
+        said = getattr(terms, _SAID[verb])
         may = said.subjects.match(principal, region)
-        if not may or principal.roles <= _READERS:
+        if not may or (verb is not Verb.REVEAL and principal.roles <= _READERS):
             return Ruling(Decision.FORBIDDEN, said.rule if not may else "", "")
         return Ruling(Decision.ALLOWED, said.rule, may)
 
@@ -177,11 +181,21 @@ class Policy:
         of_tools = (self.tools, self.tool_screening, self.tool_stale_screening)
         return (self._by_pattern, self.administrators, *of_tools, self.redaction)
 
+    def first_encrypting(self, place: str) -> str:
+        """Give the first field of the policy by which anything is encrypted; empty if there is none."""
+        said: list[tuple[str, Handling | None]]
+        said = [(f"{place}.secrets", self.redaction.secret), (f"{place}.personal_data", self.redaction.personal)]
+        for index, rule in enumerate(self.rules):
+            at = f"{place}.rules[{index}]"
+            said += [(f"{at}.secrets", rule.secrets), (f"{at}.personal_data", rule.personal_data)]
+        return next((field for field, handling in said if handling is Handling.ENCRYPT), "")
+
     def may_administer(self, principal: Principal) -> bool:
         """Say whether the principal may change this policy and delete the board."""
         return Role.OPERATOR in principal.roles and bool(self.administrators.match(principal, _NOWHERE))
 
 
+_SAID = {Verb.WRITE: "writers", Verb.LOCK: "lockers", Verb.REVEAL: "revealers"}
 _OF_RULES = (
     "needs_precondition",
     "lock_policy",
@@ -218,7 +232,7 @@ def _standard(
     readers: Subjects, writers: Subjects, *, needs_precondition: bool = False, locks: LockPolicy = LockPolicy.IF_LOCKED
 ) -> RegionTerms:
     rules = RegionRules(needs_precondition, lock_policy=locks)
-    return RegionTerms(_Say(readers, ""), _Say(writers, ""), _Say(writers, ""), rules)
+    return RegionTerms(_Say(readers, ""), _Say(writers, ""), _Say(writers, ""), _Say(_NOBODY, ""), rules)
 
 
 _EVERYONE, _THE_ACTING = Subjects(anyone=True), Subjects(acting=True)
@@ -295,6 +309,7 @@ def _check_rule(rule: RegionRule, place: str) -> None:
         ("readers", rule.readers, widest.readers),
         ("writers", rule.writers, widest.writers),
         ("lockers", rule.lockers, widest.writers),
+        ("revealers", rule.revealers, widest.readers),
     ):
         if subjects is None:
             continue
@@ -308,7 +323,7 @@ def _check_rule(rule: RegionRule, place: str) -> None:
                 f"{place}.{name}.subjects",
                 f"of {kind} regions at most {', '.join(most.texts) or 'nobody'}",
             )
-        if name != "readers" and Role.AUDITOR in subjects.roles:
+        if name in {"writers", "lockers"} and Role.AUDITOR in subjects.roles:
             raise InvalidRequest("FIELD_INVALID", f"{place}.{name}.subjects", "auditors only read")
     revisions = rule.history_revisions_max
     if revisions is not None and not 1 <= revisions <= limits.POLICY_HISTORY_REVISIONS_MAX:

@@ -30,22 +30,27 @@ class QuarantineState(enum.IntEnum):
 
 
 class HeldAuthor(NamedTuple):
-    """By whose right a commit is made later: no more of it than the commit needs."""
+    """By whose right a commit is made later: no more of it than the commit needs.
+
+    Where the server knows the credential, what that grants then counts, and not what is kept here.
+    """
 
     roles: frozenset[Role]
     is_development: bool
     acting: tuple[Region, ...]
     """Those regions of the commit that are the author's own to act for."""
     expires_ms: int
+    credential: str = ""
+    """Its name."""
 
     @classmethod
     def of(cls, principal: Principal, regions: Iterable[Region]) -> HeldAuthor:
         """Give what is kept of a principal whose commit names some regions."""
         acting = tuple(region for region in dict.fromkeys(regions) if acts_for(principal, region))
-        return cls(principal.roles, principal.is_development, acting, principal.expires_ms)
+        return cls(principal.roles, principal.is_development, acting, principal.expires_ms, principal.credential)
 
     def principal(self, tenant: str, agent: str) -> Principal:
-        """Give the author as it may act now."""
+        """Give the author as it might act then."""
 
         def grants(kind: RegionKind) -> Grants:
             return Grants(frozenset(region.id for region in self.acting if region.kind is kind))
@@ -61,6 +66,7 @@ class HeldAuthor(NamedTuple):
             conversations=conversations,
             tasks=tasks,
             expires_ms=self.expires_ms,
+            credential=self.credential,
         )
 
 

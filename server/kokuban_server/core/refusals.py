@@ -398,6 +398,25 @@ class ContentSensitive(Refusal):
 
 
 @dataclass(eq=False)
+class EncryptionUnavailable(Refusal):
+    """Something would have to be encrypted, and this server has no keys; nothing was written."""
+
+    field_path: str
+    reason = "ENCRYPTION_UNAVAILABLE"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"field": self.field_path}
+
+
+@dataclass(eq=False)
+class RevealForbidden(Refusal):
+    """The caller may read the region, but not have opened what is encrypted there."""
+
+    reason = "REVEAL_FORBIDDEN"
+
+
+@dataclass(eq=False)
 class ContentUnsearched(Refusal):
     """A text is encoded deeper than is looked at, and may hold secrets; nothing was written."""
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Progress(NamedTuple):
     """How far a rule set has come. It goes over all entries in the order of their keys, and again for what came late.
 
-    So nothing needs to be written of a state that stays as it was.
+    Before that it goes over the records of origins, by board and time, for what says something only together. Nothing is
+    written of a state that stays as it was.
     """
 
     rule_set: str
@@ -33,6 +34,8 @@ class Progress(NamedTuple):
     lowered: int = 0
     withheld: int = 0
     begin_time_ms: int = 0
+    joined_after: bytes = b""
+    """The key of the record of origins up to which the walk has come that is under way."""
 
     def has_judged(self, head: bytes, revision: int) -> bool:
         """Say whether an entry's present state was judged."""
@@ -40,7 +43,9 @@ class Progress(NamedTuple):
 
     def ended(self) -> Progress:
         """Give it after a walk has come to its end."""
-        return self._replace(judged_revision=self.walk_revision, walk_revision=0, after=b"", waiting=0)
+        return self._replace(
+            judged_revision=self.walk_revision, walk_revision=0, after=b"", waiting=0, joined_after=b""
+        )
 
 
 def is_judged_again(label: Label, rules: RegionRules, policy: Policy) -> bool:

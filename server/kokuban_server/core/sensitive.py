@@ -29,9 +29,11 @@ class Handling(Enum):
     """It stays as it is, and is told, so that a label can say so."""
     OFF = 4
     """It is not looked for."""
+    ENCRYPT = 5
+    """What some readers can have opened stands in its place."""
 
 
-_STRICTNESS: Final = (Handling.OFF, Handling.KEEP, Handling.MASK, Handling.REFUSE)
+_STRICTNESS: Final = (Handling.OFF, Handling.KEEP, Handling.ENCRYPT, Handling.MASK, Handling.REFUSE)
 
 
 class Terms(NamedTuple):
@@ -46,6 +48,18 @@ class Terms(NamedTuple):
     def is_off(self) -> bool:
         """Whether nothing is looked for."""
         return self.secret is self.personal is Handling.OFF
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether anything is encrypted."""
+        return self.secret is Handling.ENCRYPT or self.personal is Handling.ENCRYPT
+
+    @property
+    def masking(self) -> Terms:
+        """The same for a text that cannot be encrypted: a mask stands for what would be."""
+        mask, encrypt = Handling.MASK, Handling.ENCRYPT
+        secret, personal = (mask if each is encrypt else each for each in (self.secret, self.personal))
+        return self._replace(secret=secret, personal=personal)
 
     def of(self, kind: Kind) -> Handling:
         """Give what becomes of a kind."""

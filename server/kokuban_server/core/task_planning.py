@@ -6,6 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.core import limits
+from kokuban_server.core.dependencies import is_past, needed_for
 from kokuban_server.core.refusals import (
     ActionInDoubt,
     ActionNotStarted,
@@ -35,7 +36,7 @@ from kokuban_server.core.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from kokuban_server.core.subtasks import Subtask
     from kokuban_server.core.tasks import RecordedAction, TaskStep
@@ -99,12 +100,22 @@ def _judged_new_step(state: TaskState, event: TaskEvent, field: str, ground: Gro
     if any(is_within(name, event.step) for name in state.subtasks):
         raise InvalidRequest("FIELD_INVALID", f"{field}.step.step", "is a subtask, or lies above one")
     _require_open_around(state, event.step, f"{field}.step.step", ground)
-    terms = event.terms
-    if terms is not None and not state.steps.keys() >= set(terms.depends_on):
-        raise InvalidRequest(
-            "FIELD_INVALID", f"{field}.step.terms.depends_on", "names a step that was not added before this one"
-        )
+    if event.terms is not None:
+        _judge_dependencies(state, event.step, event.terms.depends_on, f"{field}.step.terms.depends_on")
     return event
+
+
+def _judge_dependencies(state: TaskState, step: str, depends_on: Iterable[str], field: str) -> None:
+    """Raise `InvalidRequest` for what a new step cannot wait for.
+
+    Only a new step can close a circle: it may wait for a subtask that, with the step in it, would wait for the step. A new
+    subtask waits for no more than those around it do already, and nothing waits for it yet.
+    """
+    if not state.steps.keys() | state.subtasks.keys() >= set(depends_on):
+        raise InvalidRequest("FIELD_INVALID", field, "names a step or subtask that was not there before this step")
+    around = set(enclosing(state.subtasks, step))
+    if around and not around.isdisjoint(needed_for(state, depends_on)):
+        raise InvalidRequest("FIELD_INVALID", field, "is, or waits for, a subtask that would wait for this step")
 
 
 def _revival(state: TaskState, event: TaskEvent, field: str, ground: Ground) -> TaskEvent:
@@ -327,7 +338,7 @@ def _chance(state: TaskState, name: str, worker: Worker, closed: Collection[str]
     if not step.terms.labels <= worker.labels:
         return _Chance.UNABLE
     is_free = name not in closed and step.not_before_ms <= now_ms and not state.awaits_answer(name)
-    is_next = all(state.steps[other].status is StepStatus.DONE for other in step.terms.depends_on)
+    is_next = all(is_past(state, other) for other in step.terms.depends_on)
     return _Chance.READY if is_free and is_next else _Chance.WAITING
 
 

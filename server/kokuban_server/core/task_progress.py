@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kokuban_server.core.subtasks import enclosing, is_within
+from kokuban_server.core.dependencies import needed_for
+from kokuban_server.core.subtasks import enclosing
 from kokuban_server.core.tasks import StepStatus, TaskStatus
 
 if TYPE_CHECKING:
@@ -51,22 +52,14 @@ def standing_of(state: TaskState, part: str) -> PartStanding | None:
 def left_to_do(state: TaskState, part: str) -> set[str]:
     """Give the steps that must be worked on before a part of a task is over: its own, and those that these depend on.
 
-    For a subtask also the step whose holder has to complete it. Not those that wait behind a dead step: nobody holds them up.
+    Of each subtask among these also the step whose holder has to complete it. Not dead ones: nobody holds them up.
     """
-    if state.status is not TaskStatus.OPEN:
+    if state.status is not TaskStatus.OPEN or standing_of(state, part) is None:
         return set()
-    subtask = state.subtasks.get(part)
-    wanted = [name for name in state.steps if not part or is_within(name, part)]
-    if subtask is not None and subtask.step and state.steps[subtask.step].status is StepStatus.RUNNING:
-        wanted.append(subtask.step)
-    found: set[str] = set()
-    while wanted:
-        name = wanted.pop()
-        step = state.steps[name]
-        if name not in found and step.status in {StepStatus.PENDING, StepStatus.RUNNING}:
-            found.add(name)
-            wanted += step.terms.depends_on
-    return found
+    needed = needed_for(state, [part] if part else state.steps)
+    found = {name for name in needed & state.steps.keys() if state.steps[name].status is not StepStatus.DEAD}
+    opened_for = {state.subtasks[name].step for name in needed & state.subtasks.keys()} & state.steps.keys()
+    return found | {name for name in opened_for if state.steps[name].status is StepStatus.RUNNING}
 
 
 def progress(state: TaskState) -> dict[str, Progress]:

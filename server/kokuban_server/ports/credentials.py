@@ -36,6 +36,13 @@ class Credentials(Protocol):
         """Say whether the credential still gives what it gave: it was neither revoked nor changed. Expiry is apart."""
         ...
 
+    def present(self, principal: Principal) -> Principal | None:
+        """Give what a principal's credential gives now, be it of before a restart; nothing if it is not good any more.
+
+        It may give other rights than it gave, or belong to another agent. Expiry is apart.
+        """
+        ...
+
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Have something called whenever credentials may have changed."""
         ...

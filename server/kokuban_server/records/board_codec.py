@@ -91,6 +91,7 @@ def _stored_rule(rule: RegionRule) -> pb.StoredRegionRule:
         readers=_stored_subjects(rule.readers),
         writers=_stored_subjects(rule.writers),
         lockers=_stored_subjects(rule.lockers),
+        revealers=_stored_subjects(rule.revealers),
         needs_precondition=rule.needs_precondition,
         lock_policy=rule.lock_policy or "",
         history_revisions_max=rule.history_revisions_max,
@@ -156,6 +157,7 @@ def _rule(stored: pb.StoredRegionRule) -> RegionRule:
         _handling(stored.personal_data),
         StaleScreening(stored.stale_screening) if stored.stale_screening else None,
         WithoutVerdict(stored.without_verdict) if stored.without_verdict else None,
+        subjects("revealers", stored.revealers),
     )
 
 

@@ -42,6 +42,7 @@ def _encode_author(author: HeldAuthor) -> pb.HeldAuthorRecord:
         is_development=author.is_development,
         acting=map(str, author.acting),
         expires_ms=author.expires_ms,
+        credential=author.credential,
     )
 
 
@@ -85,7 +86,8 @@ def decode_quarantined(key: bytes, raw: bytes) -> Quarantined:
 
 def _author(message: pb.HeldAuthorRecord) -> HeldAuthor:
     roles = frozenset(map(Role, message.roles))
-    return HeldAuthor(roles, message.is_development, tuple(map(parse_region, message.acting)), message.expires_ms)
+    acting = tuple(map(parse_region, message.acting))
+    return HeldAuthor(roles, message.is_development, acting, message.expires_ms, message.credential)
 
 
 def _finding(message: pb.FindingRecord) -> Finding:

@@ -442,7 +442,8 @@ def trusting(
     | board_pb.BatchGetEntriesRequest
     | board_pb.ListEntriesRequest
     | board_pb.ListRevisionsRequest
-    | task_service_pb2.ListEventsRequest,
+    | task_service_pb2.ListEventsRequest
+    | trust_service_pb2.RevealEntryRequest,
 ) -> Trusting:
     """Give how much trust a read wants, and where it is noted what it was given of less."""
     floor = trust_level(message.floor, "floor") if message.floor else None

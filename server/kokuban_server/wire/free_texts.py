@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
-WORDS, JSON, NAME, IDENTIFIER = Treatment.WORDS, Treatment.JSON, Treatment.NAME, Treatment.IDENTIFIER
+WORDS, CONTENT, JSON = Treatment.WORDS, Treatment.CONTENT, Treatment.JSON
+NAME, IDENTIFIER = Treatment.NAME, Treatment.IDENTIFIER
 
 TREATMENTS: Final = {
     "AcquireLockRequest.purpose": WORDS,
@@ -34,7 +35,7 @@ TREATMENTS: Final = {
     "AppendEvent.subtask": NAME,
     "AppendEvent.task": IDENTIFIER,
     "AppendToList.items": JSON,
-    "BinaryValue.data": WORDS,  # where it is UTF-8
+    "BinaryValue.data": CONTENT,  # where it is UTF-8
     "BinaryValue.media_type": NAME,
     "BreakLockRequest.reason": WORDS,
     "CancelTask.reason": WORDS,
@@ -71,7 +72,7 @@ TREATMENTS: Final = {
     "OpenSubtask.subtask": NAME,
     "OpenSubtask.task": IDENTIFIER,
     "PurgeSourceRequest.reason": WORDS,
-    "Put.metadata": WORDS,  # the values; what they are called are names
+    "Put.metadata": CONTENT,  # the values; what they are called are names
     "RegionRule.pattern": IDENTIFIER,
     "ResumeTaskRequest.task": IDENTIFIER,
     "ReviewQuarantineRequest.reason": WORDS,
@@ -91,7 +92,7 @@ TREATMENTS: Final = {
     "Subjects.subjects": IDENTIFIER,
     "ToolRule.name": IDENTIFIER,
     "Value.json": JSON,
-    "Value.text": WORDS,
+    "Value.text": CONTENT,
 }
 """What can be done with what a field carries, by message and field."""
 

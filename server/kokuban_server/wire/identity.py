@@ -40,6 +40,10 @@ class Identity(Protocol):
         """Give why a principal that was given before would be refused now, or nothing."""
         ...
 
+    def present(self, principal: Principal) -> Principal:
+        """Give a principal, be it of before a restart, as it is now. Raises `Unauthenticated` for one that is none any more."""
+        ...
+
 
 class DevelopmentIdentity:
     """Believes what the headers `kokuban-agent` and `kokuban-roles` say. For loopback only."""
@@ -74,6 +78,10 @@ class DevelopmentIdentity:
     def fault(self, principal: Principal) -> Refusal | None:  # noqa: ARG002 - all are believed
         """Give nothing: headers do not end."""
         return None
+
+    def present(self, principal: Principal) -> Principal:
+        """Give the principal: it is believed."""
+        return principal
 
     def _principal(self, agent: str | bytes, roles: str | bytes) -> Principal:
         if not isinstance(agent, str) or not isinstance(roles, str) or parse_agent(agent) is None:
@@ -115,6 +123,10 @@ class QuickIdentity:
         """Give nothing: the token ends with the server."""
         return None
 
+    def present(self, principal: Principal) -> Principal:
+        """Give the principal: the server's next token is for the same team."""
+        return principal
+
 
 _QUICK_ROLES = frozenset({Role.MEMBER, Role.SUPERVISOR, Role.OPERATOR})
 
@@ -150,10 +162,19 @@ class CredentialIdentity:
     def fault(self, principal: Principal) -> Refusal | None:
         """Give why the credential is no longer good: its time is over, or it was revoked or changed."""
         if not self._credentials.stands(principal):
-            return Unauthenticated("CREDENTIAL_INVALID", "the credential was revoked or changed")
+            return Unauthenticated("CREDENTIAL_INVALID", _REVOKED)
         if 0 < principal.expires_ms <= self._clock.now_ms():
-            return Unauthenticated("CREDENTIAL_EXPIRED", "the credential's time is over")
+            return Unauthenticated("CREDENTIAL_EXPIRED", _OVER)
         return None
+
+    def present(self, principal: Principal) -> Principal:
+        """Give the principal with the rights that its credential gives now, if that is still the same agent's."""
+        present = self._credentials.present(principal)
+        if present is None or (present.tenant, present.agent) != (principal.tenant, principal.agent):
+            raise Unauthenticated("CREDENTIAL_INVALID", _REVOKED)
+        if 0 < present.expires_ms <= self._clock.now_ms():
+            raise Unauthenticated("CREDENTIAL_EXPIRED", _OVER)
+        return present
 
     def _certified(self, peer: Peer) -> Principal | None:
         read = self._read_certificate
@@ -185,3 +206,5 @@ def _bearer(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
 
 
 _KNOWN_MAX = 4096
+_REVOKED = "the credential was revoked or changed"
+_OVER = "the credential's time is over"

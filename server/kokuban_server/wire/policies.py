@@ -54,10 +54,11 @@ HANDLINGS = {
     Handling.REFUSE: trust_pb2.REDACTION_HANDLING_REFUSE,
     Handling.KEEP: trust_pb2.REDACTION_HANDLING_KEEP,
     Handling.OFF: trust_pb2.REDACTION_HANDLING_OFF,
+    Handling.ENCRYPT: trust_pb2.REDACTION_HANDLING_ENCRYPT,
 }
 _HANDLED = {message: handling for handling, message in HANDLINGS.items()}
 _TAINT_MODES = {mode: stored for stored, mode in _TAINTS.items()}
-_VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK}
+_VERBS = {pb.VERB_READ: Verb.READ, pb.VERB_WRITE: Verb.WRITE, pb.VERB_LOCK: Verb.LOCK, pb.VERB_REVEAL: Verb.REVEAL}
 _DECISIONS = {
     Decision.ALLOWED: pb.ACCESS_DECISION_ALLOWED,
     Decision.FORBIDDEN: pb.ACCESS_DECISION_FORBIDDEN,
@@ -176,6 +177,7 @@ def _rule(message: pb.RegionRule, place: str) -> RegionRule:
         _handling(message.personal_data, f"{place}.personal_data"),
         _stale(message.stale_screening, f"{place}.stale_screening") if message.stale_screening else None,
         _WITHOUT[without] if without else None,
+        _subjects(message.revealers, f"{place}.revealers") if has("revealers") else None,
     )
 
 
@@ -210,6 +212,7 @@ def _encoded_rule(rule: RegionRule) -> pb.RegionRule:
         readers=_encoded_subjects(rule.readers),
         writers=_encoded_subjects(rule.writers),
         lockers=_encoded_subjects(rule.lockers),
+        revealers=_encoded_subjects(rule.revealers),
         allows_unconditional=None if rule.needs_precondition is None else not rule.needs_precondition,
         history_revisions_max=rule.history_revisions_max,
         history_age_max=_duration(rule.history_age_ms_max),

@@ -83,12 +83,15 @@ class Redactor:
         if common.is_off or await self._looks.hold_nothing(words_of(message)):
             return request.holding(holdings(board, NOTHING, terms)), NOTHING
 
+        def region_of(text: FreeText) -> Region | None:
+            return next((key.region for key, _, place in request.mutations if place == text.mutation), None)
+
         def terms_of(text: FreeText) -> Terms:
-            named = [key.region for key, _, place in request.mutations if place == text.mutation]
-            return terms[named[0]] if named else common
+            region = region_of(text)
+            return common if region is None else terms[region]
 
         texts = texts_of(message)
-        redacted = await self._redactions.redact(board, texts, terms_of, deadline)
+        redacted = await self._redactions.redact(board, texts, terms_of, deadline, region_of)
         if redacted.texts:
             for place, masked in redacted.texts.items():
                 put_back(texts[place], masked)

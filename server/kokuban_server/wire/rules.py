@@ -76,6 +76,7 @@ RULES: Final[dict[str, Rule]] = {
     "kokuban.v1.TrustService.ReviewQuarantine": Rule(roles=_ENDORSERS, finds=True),
     "kokuban.v1.TrustService.ScreenText": Rule(),
     "kokuban.v1.TrustService.RedactText": Rule(),
+    "kokuban.v1.TrustService.RevealEntry": Rule(verb=Verb.REVEAL),
     "kokuban.v1.TrustService.TraceProvenance": Rule(verb=Verb.READ),
     "kokuban.v1.TrustService.PurgeSource": Rule(roles=_OPERATOR),
     "kokuban.v1.TrustService.EraseSubject": Rule(roles=_OPERATOR),

@@ -13,7 +13,7 @@ from kokuban_server.core.revision import encode_token
 from kokuban_server.core.screening.screening import Verdict
 from kokuban_server.core.trust import UNDECLARED
 from kokuban_server.wire import decode, encode, provenance, quarantine
-from kokuban_server.wire.fields import page_size, page_token, parse_message, words
+from kokuban_server.wire.fields import entry_key, page_size, page_token, parse_message, words
 from kokuban_server.wire.rpc import Call, Method, UnaryMethod
 from kokuban_server.wire.values import parse_json
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kokuban_server.app.quarantine_review import QuarantineReview
     from kokuban_server.app.removals import KnownRemoval, Removals
     from kokuban_server.app.request_ids import RequestIds
+    from kokuban_server.app.revealing import Revealing
     from kokuban_server.app.screenings import Screenings
     from kokuban_server.core.provenance import Selector
     from kokuban_server.core.redaction.masking import Place
@@ -45,6 +46,7 @@ class TrustService:
         review: QuarantineReview,
         provenance_trace: ProvenanceTrace,
         removals: Removals,
+        revealing: Revealing,
         redactor: Redactor,
         request_ids: RequestIds,
         epoch: str,
@@ -52,6 +54,7 @@ class TrustService:
         self._review = review
         self._trace = provenance_trace
         self._removals = removals
+        self._revealing = revealing
         self._redactor = redactor
         self._screenings = screenings
         self._endorsements = endorsements
@@ -67,6 +70,7 @@ class TrustService:
             "ReviewQuarantine": UnaryMethod(self.review_quarantine, writes=True),
             "ScreenText": UnaryMethod(self.screen_text),
             "RedactText": UnaryMethod(self.redact_text),
+            "RevealEntry": UnaryMethod(self.reveal_entry),
             "TraceProvenance": UnaryMethod(self.trace_provenance),
             "PurgeSource": UnaryMethod(self.purge_source, writes=True),
             "EraseSubject": UnaryMethod(self.erase_subject, writes=True),
@@ -147,6 +151,20 @@ class TrustService:
             incomplete=not redaction.is_whole,
             rule_set=redaction.version,
             token=encode_token(self._epoch, board.revision),
+        ).SerializeToString()
+
+    async def reveal_entry(self, raw: bytes, call: Call) -> bytes:
+        """Give an entry with what is encrypted in it opened."""
+        message = parse_message(pb.RevealEntryRequest, raw)
+        board, key = parse_board(message.board), entry_key(message.key, "key")
+        at = decode.revision_at(message.at, "at") if message.HasField("at") else None
+        trusting = decode.trusting(message)
+        revealed = await self._revealing.reveal(call.principal, board, key, at, call.deadline, trusting)
+        found, texts, revision = revealed
+        return pb.RevealEntryResponse(
+            entry=encode.entry(found.key, found.record, found.revision, self._epoch),
+            texts=[pb.RevealedText(**text._asdict()) for text in texts],
+            token=encode_token(self._epoch, revision),
         ).SerializeToString()
 
     async def trace_provenance(self, raw: bytes, call: Call) -> bytes:

@@ -278,6 +278,7 @@ async def test_keys_change_with_the_file_and_tokens_of_a_key_that_is_gone_stand_
     assert issued.book.by_token(new).agent == "planner-1"
     assert issued.refused(old) == "CREDENTIAL_INVALID"
     assert (issued.book.stands(gone), issued.book.stands(stays)) == (False, True)
+    assert (issued.book.present(gone), issued.book.present(stays)) == (None, stays)
     assert issued.book.by_token(kept) is stays
 
 

@@ -25,7 +25,7 @@ from kokuban_server.adapters.credentials import (
     registry,
     token_sha256,
 )
-from kokuban_server.core.access import EVERYBODY, NOBODY, Grants, Role
+from kokuban_server.core.access import EVERYBODY, NOBODY, Grants, Principal, Role
 from kokuban_server.core.refusals import Unauthenticated
 from kokuban_server.core.trust import Trust
 from kokuban_server.ports.credentials import Certificate, Credentials
@@ -317,6 +317,8 @@ async def test_a_changed_file_is_taken_up_and_what_it_left_alone_keeps_its_princ
         {"users": ["u"]},
         {"agent": "planner-2"},
         {"tenant": "other"},
+        {"trust_ceiling": "external"},
+        {"browses": True},
         {"expires": "2030-03-17T18:00:00Z"},
         {"token_sha256": token_sha256(OTHER_TOKEN), "san_uri": f"{URI}2"},
     ],
@@ -330,6 +332,48 @@ async def test_a_principal_whose_entry_changed_stands_no_more(path: Path, change
     await book.credentials.refresh()
     assert [book.credentials.stands(one) for one in given] == [False, False]
     assert book.changes == 1
+
+
+async def test_a_principal_of_before_a_restart_is_given_as_its_entry_says_now(path: Path) -> None:
+    write(path, fields(san_uri=URI, tasks=["t"]))
+    before = Book(path).credentials
+    token, certificate = before.by_token(TOKEN), before.by_certificate(Certificate((URI,), LATER_MS))
+    write(path, fields(san_uri=URI, tasks=[], expires="2030-03-17T18:00:00Z"))
+    after = Book(path).credentials
+    for principal in (token, certificate):
+        present = after.present(principal)
+        assert present is not None
+        assert (present.credential, present.tasks) == (principal.credential, Grants())
+        assert present.expires_ms == min(after.by_token(TOKEN).expires_ms, principal.expires_ms or LATER_MS)
+        assert after.stands(present)
+        assert not after.stands(principal)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"token_sha256": token_sha256(OTHER_TOKEN)}, {"san_uri": f"{URI}2"}, {"name": "b"}]
+)
+async def test_a_principal_whose_credential_was_replaced_is_nobody_now(path: Path, changed: dict[str, Any]) -> None:
+    write(path, fields(san_uri=URI))
+    credentials = Book(path).credentials
+    given = {
+        "token_sha256": credentials.by_token(TOKEN),
+        "san_uri": credentials.by_certificate(Certificate((URI,), LATER_MS)),
+    }
+    write(path, fields(**{"san_uri": URI, **changed}))
+    await credentials.refresh()
+    gone = {name for name, principal in given.items() if credentials.present(principal) is None}
+    assert gone == (given.keys() if "name" in changed else changed.keys())
+    assert credentials.present(Principal("acme", "planner-1", frozenset(), is_development=True)) is None
+
+
+def test_a_name_may_hold_what_divides_the_names_of_credentials(path: Path) -> None:
+    write(path, fields(name="plan#1:a", san_uri=f"{URI}#part"))
+    credentials = Book(path).credentials
+    for principal in (
+        credentials.by_token(TOKEN),
+        credentials.by_certificate(Certificate((f"{URI}#part",), LATER_MS)),
+    ):
+        assert credentials.stands(principal)
 
 
 async def test_many_certificates_of_one_agent_all_stand_until_it_is_revoked(path: Path) -> None:

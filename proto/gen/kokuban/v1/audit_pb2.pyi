@@ -96,7 +96,9 @@ class AuditRecord(_message.Message):
     sequence: _builtins.int
     """sequence counts the chain's records from 1 without a gap."""
     act: _builtins.str
-    """act is what was done: `board.create`, `board.delete`, `policy.set`, `lock.break`, `history.compact`, `store.repair`, `entry.endorse`, `quarantine.release`, `quarantine.reject`, `region.read` (of another
+    """act is what was done: `board.create`, `board.delete`, `policy.set`, `lock.break`, `history.compact`, `store.repair`, `entry.endorse`,
+    `entry.reveal` (recorded before it is answered), `quarantine.release`, `quarantine.reject`, `quarantine.drop` (a commit that waited
+    to be screened does not hold any more: `outcome` says why), `region.read` (of another
     agent's private memory); `access.refused` for a refused attempt.
     """
     method: _builtins.str

@@ -446,8 +446,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CONTENT_PENDING: _ErrorReason.ValueType  # 110
     """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
     wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
-    not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+    not hold any more, or its author may not do it any more, it is dropped, which the audit log says. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
     Example: `field` = `mutations[0]`.
+    """
+    ERROR_REASON_ENCRYPTION_UNAVAILABLE: _ErrorReason.ValueType  # 111
+    """FAILED_PRECONDITION. Something would have to be encrypted, and the server that was asked has no keys; or a policy says that something
+    is to be. Nothing was written. It is the operator's to mend: every server of the store needs the same keys. Metadata: field. Example:
+    `field` = `mutations[0].put.value.text`.
+    """
+    ERROR_REASON_REVEAL_FORBIDDEN: _ErrorReason.ValueType  # 112
+    """PERMISSION_DENIED. The caller may read the region, and the policy does not name it among those to whom what is encrypted there is
+    opened. Metadata: none. Example: an agent that is none of the region's `revealers`.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -880,7 +889,16 @@ ERROR_REASON_ARCHIVE_TOO_LARGE: ErrorReason.ValueType  # 109
 ERROR_REASON_CONTENT_PENDING: ErrorReason.ValueType  # 110
 """FAILED_PRECONDITION. What screens gives no verdict now, so the commit is kept whole, readable to nobody, as the region's policy
 wants it (`without_verdict`). Once there is a verdict it is committed as its author's act, or goes into quarantine; where it does
-not hold any more, it is dropped. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
+not hold any more, or its author may not do it any more, it is dropped, which the audit log says. A repeat says what became of it, and of a dropped one why. Metadata: field, quarantine_id.
 Example: `field` = `mutations[0]`.
+"""
+ERROR_REASON_ENCRYPTION_UNAVAILABLE: ErrorReason.ValueType  # 111
+"""FAILED_PRECONDITION. Something would have to be encrypted, and the server that was asked has no keys; or a policy says that something
+is to be. Nothing was written. It is the operator's to mend: every server of the store needs the same keys. Metadata: field. Example:
+`field` = `mutations[0].put.value.text`.
+"""
+ERROR_REASON_REVEAL_FORBIDDEN: ErrorReason.ValueType  # 112
+"""PERMISSION_DENIED. The caller may read the region, and the policy does not name it among those to whom what is encrypted there is
+opened. Metadata: none. Example: an agent that is none of the region's `revealers`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

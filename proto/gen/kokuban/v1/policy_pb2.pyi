@@ -96,6 +96,8 @@ class _VerbEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verb.ValueType],
     """Write, of whatever kind."""
     VERB_LOCK: _Verb.ValueType  # 3
     """Take a lock there."""
+    VERB_REVEAL: _Verb.ValueType  # 4
+    """Have what is encrypted there opened."""
 
 class Verb(_Verb, metaclass=_VerbEnumTypeWrapper):
     """Verb is what a caller wants to do in a region."""
@@ -108,6 +110,8 @@ VERB_WRITE: Verb.ValueType  # 2
 """Write, of whatever kind."""
 VERB_LOCK: Verb.ValueType  # 3
 """Take a lock there."""
+VERB_REVEAL: Verb.ValueType  # 4
+"""Have what is encrypted there opened."""
 Global___Verb: _TypeAlias = Verb  # noqa: Y015
 
 class _AccessDecision:
@@ -155,7 +159,8 @@ class Policy(_message.Message):
     UNSEARCHED_FIELD_NUMBER: _builtins.int
     secrets: _trust_pb2.RedactionHandling.ValueType
     """secrets is what becomes of keys, tokens and passwords that are written, also into reasons, purposes and labels of sessions. A
-    text that belongs to several regions is handled as strictly as in the strictest of them. Unspecified: `MASK`.
+    text that belongs to several regions is handled as strictly as in the strictest of them: `REFUSE` before `MASK`, `ENCRYPT`, `KEEP`
+    and `OFF`. Unspecified: `MASK`.
     """
     personal_data: _trust_pb2.RedactionHandling.ValueType
     """personal_data is what becomes of mail addresses, telephone numbers and the like. Unspecified: `KEEP`."""
@@ -286,6 +291,7 @@ class RegionRule(_message.Message):
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     STALE_SCREENING_FIELD_NUMBER: _builtins.int
     WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
+    REVEALERS_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region, as in `shared:plan`, or a kind, as in `task:*`. The regions `tenant` and `global` lie beyond the board."""
     allows_unconditional: _builtins.bool
@@ -338,6 +344,10 @@ class RegionRule(_message.Message):
         Without a policy: for ever.
         """
 
+    @_builtins.property
+    def revealers(self) -> Global___Subjects:
+        """revealers are those of its readers to whom what is encrypted there is opened. Not set: nobody."""
+
     def __init__(
         self,
         *,
@@ -358,10 +368,11 @@ class RegionRule(_message.Message):
         personal_data: _trust_pb2.RedactionHandling.ValueType = ...,
         stale_screening: _trust_pb2.StaleScreening.ValueType = ...,
         without_verdict: _trust_pb2.WithoutVerdict.ValueType = ...,
+        revealers: Global___Subjects | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "readers", b"readers", "revealers", b"revealers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_allows_unconditional", b"_allows_unconditional", "_history_revisions_max", b"_history_revisions_max", "allows_lowering", b"allows_lowering", "allows_unconditional", b"allows_unconditional", "default_ttl", b"default_ttl", "history_age_max", b"history_age_max", "history_revisions_max", b"history_revisions_max", "lock_requirement", b"lock_requirement", "lockers", b"lockers", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "revealers", b"revealers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015

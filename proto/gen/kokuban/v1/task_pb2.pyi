@@ -377,7 +377,10 @@ class StepTerms(_message.Message):
     """attempts_max is how often the step is given to somebody before it is dead, 1 to 100. 0 means 3."""
     @_builtins.property
     def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """depends_on names the steps that must be done before, at most 32, each of this task and added before this one."""
+        """depends_on names the steps that must be done and the subtasks that must be completed before, at most 32, each of this task and
+        there before this step. A step in a subtask waits neither for that subtask nor for anything that does. While a step of these is
+        dead, or a subtask open, this one waits: until the step was revived and done, or the subtask completed.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -60,8 +60,8 @@ class TaskServiceStub:
     """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
     lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
     youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
-    to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
-    session itself works on does not count, nor does a step that nobody has claimed.
+    to do for what it waits for: its own, those that these depend on, and for each subtask among these the one for which it was
+    opened. What the session itself works on does not count, nor does a step that nobody has claimed.
 
     A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
     with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
@@ -134,8 +134,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
     lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
     youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
-    to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
-    session itself works on does not count, nor does a step that nobody has claimed.
+    to do for what it waits for: its own, those that these depend on, and for each subtask among these the one for which it was
+    opened. What the session itself works on does not count, nor does a step that nobody has claimed.
 
     A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
     with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.
@@ -241,8 +241,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """WaitForTask says how a step, a subtask or a task stands, at once and whenever that is otherwise, until it is over. While the stream
         lasts the session is known to wait: together with those who wait for locks, at whatever servers, it may close a circle. Then the
         youngest wait of the circle is ended with `DEADLOCK`, as for locks. Who waits is held up by the holders of the steps that are left
-        to do for what it waits for: its own, those that these depend on, and for a subtask the one for which it was opened. What the
-        session itself works on does not count, nor does a step that nobody has claimed.
+        to do for what it waits for: its own, those that these depend on, and for each subtask among these the one for which it was
+        opened. What the session itself works on does not count, nor does a step that nobody has claimed.
 
         A stream that is cut ends the wait. Refused with `NOT_FOUND` for a task that the caller may not read, or a part that is not there;
         with `LOCK_WAIT_EXPIRED` when its time is over, with `SESSION_LOST` when the session is, and with `TOO_MANY_LOCKS`.

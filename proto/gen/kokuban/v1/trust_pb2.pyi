@@ -216,6 +216,14 @@ class _RedactionHandlingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Red
     """It is kept as it is, and the entry's label says that it holds some."""
     REDACTION_HANDLING_OFF: _RedactionHandling.ValueType  # 4
     """It is not looked for."""
+    REDACTION_HANDLING_ENCRYPT: _RedactionHandling.ValueType  # 5
+    """`[sealed:TYPE:DIGEST:KEY:TEXT]` stands in its place: the same digest, which key it is encrypted with, and the encrypted text, which
+    `TrustService.RevealEntry` opens for those who may, and nothing else does. It opens in the region, on the board, in which it was
+    written, and nowhere else. So handled are values, and the values of metadata, of entries in regions of the board; all other
+    texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 100 bytes for each, and of one text
+    at most 1,024 are encrypted (`TOO_MANY_ITEMS`). A server without keys refuses policies that say so, and writes that would need
+    one, with `ENCRYPTION_UNAVAILABLE`.
+    """
 
 class RedactionHandling(_RedactionHandling, metaclass=_RedactionHandlingEnumTypeWrapper):
     """RedactionHandling is what becomes of secrets, or of personal data, that somebody writes."""
@@ -232,6 +240,14 @@ REDACTION_HANDLING_KEEP: RedactionHandling.ValueType  # 3
 """It is kept as it is, and the entry's label says that it holds some."""
 REDACTION_HANDLING_OFF: RedactionHandling.ValueType  # 4
 """It is not looked for."""
+REDACTION_HANDLING_ENCRYPT: RedactionHandling.ValueType  # 5
+"""`[sealed:TYPE:DIGEST:KEY:TEXT]` stands in its place: the same digest, which key it is encrypted with, and the encrypted text, which
+`TrustService.RevealEntry` opens for those who may, and nothing else does. It opens in the region, on the board, in which it was
+written, and nowhere else. So handled are values, and the values of metadata, of entries in regions of the board; all other
+texts are handled as by `MASK`, and names within JSON are refused. An entry grows by about 100 bytes for each, and of one text
+at most 1,024 are encrypted (`TOO_MANY_ITEMS`). A server without keys refuses policies that say so, and writes that would need
+one, with `ENCRYPTION_UNAVAILABLE`.
+"""
 Global___RedactionHandling: _TypeAlias = RedactionHandling  # noqa: Y015
 
 @_typing.final
@@ -322,7 +338,7 @@ class Redaction(_message.Message):
     kind: Global___RedactionKind.ValueType
     """kind is what is at stake."""
     handling: Global___RedactionHandling.ValueType
-    """handling is what became of it: `MASK` or `KEEP`."""
+    """handling is what became of it: `MASK`, `ENCRYPT` or `KEEP`."""
     count: _builtins.int
     """count is how often it was found there."""
     @_builtins.property

@@ -789,6 +789,116 @@ class ScreenTextResponse(_message.Message):
 Global___ScreenTextResponse: _TypeAlias = ScreenTextResponse  # noqa: Y015
 
 @_typing.final
+class RevealEntryRequest(_message.Message):
+    """RevealEntryRequest asks for an entry with what is encrypted in it opened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOARD_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    board: _builtins.str
+    """board is the board's id. Required."""
+    floor: _trust_pb2.TrustLevel.ValueType
+    """floor is the least trusted that is wanted, as in `GetEntryRequest`."""
+    session: _builtins.str
+    """session is whose read scope notes the external text that is given, as in `GetEntryRequest`."""
+    @_builtins.property
+    def key(self) -> _entry_pb2.EntryKey:
+        """key is the entry. Required."""
+
+    @_builtins.property
+    def at(self) -> _entry_pb2.Revision:
+        """at is one of the states that are kept of it; `NOT_FOUND` if it is not. Not set: the present one."""
+
+    def __init__(
+        self,
+        *,
+        board: _builtins.str = ...,
+        key: _entry_pb2.EntryKey | None = ...,
+        at: _entry_pb2.Revision | None = ...,
+        floor: _trust_pb2.TrustLevel.ValueType = ...,
+        session: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "board", b"board", "floor", b"floor", "key", b"key", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevealEntryRequest: _TypeAlias = RevealEntryRequest  # noqa: Y015
+
+@_typing.final
+class RevealedText(_message.Message):
+    """RevealedText says what became of what is encrypted in one text of an entry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_KEYS_FIELD_NUMBER: _builtins.int
+    UNOPENED_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """field is where it stands in the entry: `value`, or `metadata[NAME]`."""
+    opened: _builtins.int
+    """opened counts what was opened."""
+    unknown_keys: _builtins.int
+    """unknown_keys counts what is encrypted with a key that this server has not."""
+    unopened: _builtins.int
+    """unopened counts what does not open: it was copied from another region or board, or changed."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        opened: _builtins.int = ...,
+        unknown_keys: _builtins.int = ...,
+        unopened: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "opened", b"opened", "unknown_keys", b"unknown_keys", "unopened", b"unopened"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevealedText: _TypeAlias = RevealedText  # noqa: Y015
+
+@_typing.final
+class RevealEntryResponse(_message.Message):
+    """RevealEntryResponse is an entry, opened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token names the state that was read."""
+    @_builtins.property
+    def entry(self) -> _entry_pb2.Entry:
+        """entry is the entry. Each text that was opened stands where its seal stood; in JSON a number is a number again."""
+
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevealedText]:
+        """texts are those in which something is encrypted."""
+
+    def __init__(
+        self,
+        *,
+        entry: _entry_pb2.Entry | None = ...,
+        texts: _abc.Iterable[Global___RevealedText] | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "texts", b"texts", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevealEntryResponse: _TypeAlias = RevealEntryResponse  # noqa: Y015
+
+@_typing.final
 class RedactTextRequest(_message.Message):
     """RedactTextRequest asks about a text."""
 

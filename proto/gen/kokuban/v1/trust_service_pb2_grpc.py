@@ -60,6 +60,11 @@ class TrustServiceStub(object):
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
                 response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
                 _registered_method=True)
+        self.RevealEntry = channel.unary_unary(
+                '/kokuban.v1.TrustService/RevealEntry',
+                request_serializer=kokuban_dot_v1_dot_trust__service__pb2.RevealEntryRequest.SerializeToString,
+                response_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RevealEntryResponse.FromString,
+                _registered_method=True)
         self.TraceProvenance = channel.unary_unary(
                 '/kokuban.v1.TrustService/TraceProvenance',
                 request_serializer=kokuban_dot_v1_dot_trust__service__pb2.TraceProvenanceRequest.SerializeToString,
@@ -153,6 +158,16 @@ class TrustServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RevealEntry(self, request, context):
+        """RevealEntry gives an entry as `BoardService.GetEntry` does, under the same rules, with what is encrypted in its value and metadata
+        opened. No other answer, watch, archive or log shows it. For those whom the policy names as the region's `revealers`, else
+        `REVEAL_FORBIDDEN`; who may not read there is told that there is nothing. Audited before it is answered, with which state it was, how
+        many texts were opened and by which keys. What does not open, or whose key this server has not, stays as it is and is counted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TraceProvenance(self, request, context):
         """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
         scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
@@ -230,6 +245,11 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.RedactText,
                     request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.FromString,
                     response_serializer=kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.SerializeToString,
+            ),
+            'RevealEntry': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevealEntry,
+                    request_deserializer=kokuban_dot_v1_dot_trust__service__pb2.RevealEntryRequest.FromString,
+                    response_serializer=kokuban_dot_v1_dot_trust__service__pb2.RevealEntryResponse.SerializeToString,
             ),
             'TraceProvenance': grpc.unary_unary_rpc_method_handler(
                     servicer.TraceProvenance,
@@ -393,6 +413,33 @@ class TrustService(object):
             '/kokuban.v1.TrustService/RedactText',
             kokuban_dot_v1_dot_trust__service__pb2.RedactTextRequest.SerializeToString,
             kokuban_dot_v1_dot_trust__service__pb2.RedactTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevealEntry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kokuban.v1.TrustService/RevealEntry',
+            kokuban_dot_v1_dot_trust__service__pb2.RevealEntryRequest.SerializeToString,
+            kokuban_dot_v1_dot_trust__service__pb2.RevealEntryResponse.FromString,
             options,
             channel_credentials,
             insecure,

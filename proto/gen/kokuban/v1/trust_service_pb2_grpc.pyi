@@ -75,6 +75,12 @@ class TrustServiceStub:
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
     """
+    RevealEntry: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.RevealEntryRequest, _trust_service_pb2.RevealEntryResponse]
+    """RevealEntry gives an entry as `BoardService.GetEntry` does, under the same rules, with what is encrypted in its value and metadata
+    opened. No other answer, watch, archive or log shows it. For those whom the policy names as the region's `revealers`, else
+    `REVEAL_FORBIDDEN`; who may not read there is told that there is nothing. Audited before it is answered, with which state it was, how
+    many texts were opened and by which keys. What does not open, or whose key this server has not, stays as it is and is counted.
+    """
     TraceProvenance: _grpc.UnaryUnaryMultiCallable[_trust_service_pb2.TraceProvenanceRequest, _trust_service_pb2.TraceProvenanceResponse]
     """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
     scopes tell, and by what a state keeps of the one before. What lies in regions that the caller may not read is left out
@@ -150,6 +156,12 @@ class TrustServiceAsyncStub(TrustServiceStub):
     there.
 
     The text waits in one queue with those of `ScreenText`, under the same limits.
+    """
+    RevealEntry: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.RevealEntryRequest, _trust_service_pb2.RevealEntryResponse]  # type: ignore[assignment]
+    """RevealEntry gives an entry as `BoardService.GetEntry` does, under the same rules, with what is encrypted in its value and metadata
+    opened. No other answer, watch, archive or log shows it. For those whom the policy names as the region's `revealers`, else
+    `REVEAL_FORBIDDEN`; who may not read there is told that there is nothing. Audited before it is answered, with which state it was, how
+    many texts were opened and by which keys. What does not open, or whose key this server has not, stays as it is and is counted.
     """
     TraceProvenance: _aio.UnaryUnaryMultiCallable[_trust_service_pb2.TraceProvenanceRequest, _trust_service_pb2.TraceProvenanceResponse]  # type: ignore[assignment]
     """TraceProvenance says what a state of an entry was made of, or what was made of it: as its writers declared, as their read
@@ -253,6 +265,18 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         there.
 
         The text waits in one queue with those of `ScreenText`, under the same limits.
+        """
+
+    @_abc_1.abstractmethod
+    def RevealEntry(
+        self,
+        request: _trust_service_pb2.RevealEntryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_service_pb2.RevealEntryResponse, _abc.Awaitable[_trust_service_pb2.RevealEntryResponse]]:
+        """RevealEntry gives an entry as `BoardService.GetEntry` does, under the same rules, with what is encrypted in its value and metadata
+        opened. No other answer, watch, archive or log shows it. For those whom the policy names as the region's `revealers`, else
+        `REVEAL_FORBIDDEN`; who may not read there is told that there is nothing. Audited before it is answered, with which state it was, how
+        many texts were opened and by which keys. What does not open, or whose key this server has not, stays as it is and is counted.
         """
 
     @_abc_1.abstractmethod

@@ -47,6 +47,12 @@ class CredentialBook:
         """Say whether the principal's credential still gives what it gave."""
         return self._registry.stands(principal) or any(issuer.stands(principal) for issuer in self._issuers.values())
 
+    def present(self, principal: Principal) -> Principal | None:
+        """Give what the principal's credential gives now; nothing if it is not good any more."""
+        if any(issuer.stands(principal) for issuer in self._issuers.values()):
+            return principal  # what a JWT grants is signed
+        return self._registry.present(principal)
+
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Have something called whenever credentials may have changed."""
         self._registry.subscribe(on_change)

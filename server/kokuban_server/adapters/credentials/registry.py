@@ -199,6 +199,7 @@ class Registry:
         self._held: dict[str, _Held] = {}
         self._by_digest: dict[str, _Held] = {}
         self._by_uri: dict[str, _Held] = {}
+        self._by_credential: dict[str, _Held] = {}
         self._subscribers: list[Callable[[], None]] = []
         self.replace(entries)
 
@@ -212,6 +213,8 @@ class Registry:
         self._held = held
         self._by_digest = {one.entry.token_sha256: one for one in held.values() if one.entry.token_sha256}
         self._by_uri = {one.entry.san_uri: one for one in held.values() if one.entry.san_uri}
+        tokens = {_token_name(one.entry): one for one in self._by_digest.values()}
+        self._by_credential = tokens | {_certificate_name(one.entry): one for one in self._by_uri.values()}
         if has_changed:
             for on_change in self._subscribers:
                 on_change()
@@ -247,19 +250,22 @@ class Registry:
             held.by_certificate[certificate.expires_ms] = principal
         return self._unless_expired(principal)
 
+    def present(self, principal: Principal) -> Principal | None:
+        """Give what the credential that this principal names gives now; nothing if there is none of that name."""
+        held = self._by_credential.get(principal.credential)
+        if held is None:
+            return None
+        if principal.credential == held.by_token.credential:
+            return held.by_token
+        return _by_certificate(held.entry, principal.expires_ms)
+
     def stands(self, principal: Principal) -> bool:
         """Say whether the entry that gave this principal still says the same."""
-        held = self._held.get(principal.credential.partition(":")[2].partition("#")[0])
-        if held is None:
-            return False
-        entry = held.entry
-        if principal.credential != _token_name(entry):
-            # Certificates of one entry differ in when they expire, so the principal is none that is kept for good.
-            is_later = entry.expires_ms and not 0 < principal.expires_ms <= entry.expires_ms
-            if not entry.san_uri or principal.credential != _certificate_name(entry) or is_later:
-                return False
-            return _granted(principal) == _granted(held.by_token)
-        return principal is held.by_token
+        present = self.present(principal)
+        if present is None or principal.credential.startswith("token:"):
+            return present is principal
+        # Certificates of one entry differ in when they expire, so the principal is none that is kept for good.
+        return _granted(present) == _granted(principal)
 
     def _unless_expired(self, principal: Principal) -> Principal:
         if principal.expires_ms and self._clock.now_ms() >= principal.expires_ms:
@@ -304,4 +310,7 @@ def _granted(principal: Principal) -> Hashable:
         principal.users,
         principal.conversations,
         principal.tasks,
+        principal.trust_ceiling,
+        principal.browses,
+        principal.expires_ms,
     )

@@ -6,7 +6,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kokuban_server.core.redaction.masking import Place, Redaction, Wish, redact
+from kokuban_server.core.redaction.masking import Place, Redaction, ToEncrypt, Wish, redact
 from kokuban_server.core.screening.rules import Severity
 from kokuban_server.core.screening.screening import Finding, Screening, ShownView, Verdict
 from kokuban_server.core.sensitive import Handling, Kind, Terms
@@ -83,6 +83,8 @@ def _redacted(text: str, terms: list[int], key: str, is_json: bool, addresses: b
 
 def decode_redaction(raw: bytes) -> Redaction:
     """Read what became of a text."""
-    text, places, total, counts, kinds, *more = json.loads(raw)
+    text, places, total, counts, kinds, is_refused, is_whole, version, to_encrypt, named = json.loads(raw)
     found = tuple(Place(type_, Kind(kind), reading, start, end) for type_, kind, reading, start, end in places)
-    return Redaction(text, found, total, counts, frozenset(map(Kind, kinds)), *more)
+    sealed = tuple(ToEncrypt(*one) for one in to_encrypt)
+    known = frozenset(map(Kind, kinds))
+    return Redaction(text, found, total, counts, known, is_refused, is_whole, version, sealed, tuple(named))

@@ -53,14 +53,14 @@ class Found(NamedTuple):
     """No bound was reached. If one was, there may be more, encoded deeper or more often than is looked for."""
 
 
-def find(text: str, *, is_json: bool = False, addresses: bool = False) -> Found:
+def find(text: str, sealed: Iterable[tuple[int, int]] = (), *, is_json: bool = False, addresses: bool = False) -> Found:
     """Say what is secret or personal in a text of any characters; `addresses` of networks only if asked for.
 
-    What is said to be JSON has been parsed before, and is read with the escapes in its strings undone. Masks are not searched.
-    Raises `NotSearchedError`, after which nothing is known.
+    What is said to be JSON has been parsed before, and is read with the escapes in its strings undone. Masks are not searched,
+    nor what is `sealed`. Raises `NotSearchedError`, after which nothing is known.
     """
     text = folding.whole(text)
-    holes = [match.span() for match in _MASK.finditer(text)]
+    holes = merged([*(match.span() for match in _MASK.finditer(text)), *sealed])
     findings: list[Finding] = []
     is_whole = True
     # What stands beside a mask may be found only now that it does not stand beside what was masked. Searching until nothing is

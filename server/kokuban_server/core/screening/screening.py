@@ -52,6 +52,10 @@ class Finding(NamedTuple):
     """What matched in the view, made safe to look at, cut where it is long."""
 
 
+NO_VERDICT: Final = Finding("no-verdict", Severity.GRAVE, PLAIN, None, "")
+"""Found in a text over which what screens fails, though it judges others: nobody is shown it before a reviewer has seen it."""
+
+
 class ShownView(NamedTuple):
     """The beginning of a view, made safe to look at."""
 

@@ -27,7 +27,7 @@ def text_of(step: Step, reason: str) -> str:
 
 def text_of_state(state: EntryRecord, path: str) -> str:
     """Give everything that an entry's state says in words, likewise."""
-    said = [] if state.value is None else [_words(state.value)]
+    said = [words_of_state(state)]
     said += [f"{name}: {text}" for name, text in state.metadata.items()]
     event = state.event
     if event is not None:
@@ -37,7 +37,7 @@ def text_of_state(state: EntryRecord, path: str) -> str:
 
 
 def words_of(step: Step) -> str:
-    """Give what a mutation puts into its entry's value. Bytes that are no UTF-8 say nothing."""
+    """Give what a mutation puts into its entry's value."""
     mutation = step.mutation
     if isinstance(mutation, Put):
         return "" if mutation.value is None else _words(mutation.value)
@@ -48,7 +48,13 @@ def words_of(step: Step) -> str:
     return json_values.dump(mutation.patch) if isinstance(mutation, MergePatch) else ""
 
 
+def words_of_state(state: EntryRecord) -> str:
+    """Give what an entry's value says."""
+    return "" if state.value is None else _words(state.value)
+
+
 def _words(value: Value) -> str:
+    """Give what a value says. Bytes that are no UTF-8 say nothing."""
     if value.form is not Form.BINARY:
         return str(value.data)
     try:

@@ -1438,10 +1438,13 @@ class HeldAuthorRecord(_message.Message):
     IS_DEVELOPMENT_FIELD_NUMBER: _builtins.int
     ACTING_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     is_development: _builtins.bool
     """is_development is whether everything is its own."""
     expires_ms: _builtins.int
     """expires_ms is when its credential ends; 0 for never."""
+    credential: _builtins.str
+    """credential names its credential, which has to be good still; never its secret."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """roles are the author's, in words."""
@@ -1457,10 +1460,11 @@ class HeldAuthorRecord(_message.Message):
         is_development: _builtins.bool = ...,
         acting: _abc.Iterable[_builtins.str] | None = ...,
         expires_ms: _builtins.int = ...,
+        credential: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting", b"acting", "credential", b"credential", "expires_ms", b"expires_ms", "is_development", b"is_development", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1482,6 +1486,7 @@ class RescreeningRecord(_message.Message):
     WITHHELD_FIELD_NUMBER: _builtins.int
     BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    JOINED_AFTER_FIELD_NUMBER: _builtins.int
     rule_set: _builtins.str
     """rule_set names the rules that judge."""
     epoch: _builtins.str
@@ -1502,6 +1507,8 @@ class RescreeningRecord(_message.Message):
     """begin_time_ms is when these rules began to judge."""
     waiting: _builtins.int
     """waiting counts what is left for the walk, about."""
+    joined_after: _builtins.bytes
+    """joined_after is the key of the record of origins up to which the walk has come."""
     def __init__(
         self,
         *,
@@ -1515,10 +1522,11 @@ class RescreeningRecord(_message.Message):
         withheld: _builtins.int = ...,
         begin_time_ms: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        joined_after: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin_time_ms", b"begin_time_ms", "epoch", b"epoch", "judged_revision", b"judged_revision", "kept", b"kept", "lowered", b"lowered", "rule_set", b"rule_set", "waiting", b"waiting", "walk_revision", b"walk_revision", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin_time_ms", b"begin_time_ms", "epoch", b"epoch", "joined_after", b"joined_after", "judged_revision", b"judged_revision", "kept", b"kept", "lowered", b"lowered", "rule_set", b"rule_set", "waiting", b"waiting", "walk_revision", b"walk_revision", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1571,6 +1579,7 @@ class StoredRegionRule(_message.Message):
     PERSONAL_DATA_FIELD_NUMBER: _builtins.int
     STALE_SCREENING_FIELD_NUMBER: _builtins.int
     WITHOUT_VERDICT_FIELD_NUMBER: _builtins.int
+    REVEALERS_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """pattern is a region's text, or a kind and `:*`."""
     needs_precondition: _builtins.bool
@@ -1611,6 +1620,10 @@ class StoredRegionRule(_message.Message):
     def lockers(self) -> Global___StoredSubjects:
         """lockers are who may lock."""
 
+    @_builtins.property
+    def revealers(self) -> Global___StoredSubjects:
+        """revealers are to whom what is encrypted there is opened."""
+
     def __init__(
         self,
         *,
@@ -1631,10 +1644,11 @@ class StoredRegionRule(_message.Message):
         personal_data: _builtins.str = ...,
         stale_screening: _builtins.str = ...,
         without_verdict: _builtins.str = ...,
+        revealers: Global___StoredSubjects | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "writers", b"writers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "readers", b"readers", "revealers", b"revealers", "writers", b"writers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering", "_default_ttl_ms", b"_default_ttl_ms", "_history_age_ms_max", b"_history_age_ms_max", "_history_revisions_max", b"_history_revisions_max", "_needs_precondition", b"_needs_precondition", "allows_lowering", b"allows_lowering", "default_ttl_ms", b"default_ttl_ms", "history_age_ms_max", b"history_age_ms_max", "history_revisions_max", b"history_revisions_max", "lock_policy", b"lock_policy", "lockers", b"lockers", "needs_precondition", b"needs_precondition", "pattern", b"pattern", "personal_data", b"personal_data", "read_floor", b"read_floor", "readers", b"readers", "revealers", b"revealers", "screening", b"screening", "secrets", b"secrets", "stale_screening", b"stale_screening", "taint_mode", b"taint_mode", "without_verdict", b"without_verdict", "writers", b"writers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allows_lowering: _TypeAlias = _typing.Literal["allows_lowering"]  # noqa: Y015
     _WhichOneofArgType__allows_lowering: _TypeAlias = _typing.Literal["_allows_lowering", b"_allows_lowering"]  # noqa: Y015
