@@ -238,7 +238,7 @@ def _locking(now_ms: int, lease: int) -> list[Plant]:
         return Put(keys.on_board(kind, board, name), raw, on)
 
     held, orphan = encode_lock(lock("b")), encode_lock(lock("c", "no-session"))
-    long_lost = encode_lock(replace(lock("e"), lost_time_ms=now_ms - _HOUR_MS))
+    long_lost = encode_lock(lock("e")._replace(lost_time_ms=now_ms - _HOUR_MS))
     return [
         Plant(
             "session for ever",

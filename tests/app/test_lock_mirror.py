@@ -241,6 +241,39 @@ async def test_a_change_that_was_missed_is_noticed_at_the_next_of_the_key(store:
         await until(lambda: mirror.stands)
 
 
+@pytest.mark.parametrize(
+    ("missed", "following"),
+    [(granted("l1"), released("l1")), (released("l1"), granted("l1"))],
+    ids=["a beginning", "an end"],
+)
+async def test_a_life_that_was_missed_is_noticed_where_the_store_does_not_know_what_was_before(
+    store: MemoryStore, missed: ChangeSet, following: ChangeSet
+) -> None:
+    doctored = _Doctored(store)
+    if missed.deletes:
+        await commit(store, following)
+    async with mirror_of(doctored) as mirror:  # type: ignore[arg-type]  # as above
+        doctored.doctor = lambda events: ()
+        await mirror.reach(await commit(store, missed), 5)
+        doctored.doctor = lambda events: [event._replace(previous_revision=0) for event in events]
+        await commit(store, following)
+        await until(lambda: mirror.reloads == 1)
+        await until(lambda: mirror.stands)
+        assert ("l1" in mirror.picture(BOARD).locks) == bool(following.puts)
+
+
+async def test_a_change_in_a_life_that_was_missed_is_noticed(store: MemoryStore) -> None:
+    doctored = _Doctored(store)
+    async with mirror_of(doctored) as mirror:  # type: ignore[arg-type]  # as above
+        doctored.doctor = lambda events: ()
+        await mirror.reach(await commit(store, opened()), 5)
+        doctored.doctor = lambda events: [event._replace(previous_revision=0) for event in events]
+        await commit(store, opened())
+        await until(lambda: mirror.reloads == 1)
+        await until(lambda: mirror.stands)
+        assert "s1" in mirror.picture(BOARD).sessions
+
+
 async def test_nobody_stands_on_a_picture_that_is_being_begun_anew(store: MemoryStore) -> None:
     async with mirror_of(store) as mirror:
         mirror._begin_anew(WatchGap())

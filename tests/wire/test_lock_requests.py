@@ -356,6 +356,21 @@ async def test_a_wait_that_outlives_its_request_id_is_refused_and_withdrawn(
     assert await waits(holder.agent, 0)
 
 
+async def test_a_request_that_has_become_too_old_takes_no_other_of_its_round_with_it(
+    on_any_store: Running, clock: SettableClock
+) -> None:
+    holder, member, late = [await on_any_store.join(f"writer-{number}") for number in range(3)]
+    fence = await holder.acquire(tree("a"))
+    old = await member.queued("a/x", wait_s=3_600)
+    clock.pass_ms(3_600_000)
+    beside = await late.queued("a/y", request_id=new_id(clock.ms))
+    await holder.agent.release(fence)  # both may go at once
+    with refused("REQUEST_ID_EXPIRED"):
+        await old.ended()
+    assert (await beside.granted()).lock.agent == "writer-2"
+    assert await waits(holder.agent, 0)
+
+
 async def test_RB_01_a_waiter_whose_session_lapses_is_told_so_and_never_granted(on_any_store: Running) -> None:
     store = on_any_store.server._store
     holder, member, late = [await on_any_store.join(f"writer-{number}") for number in range(3)]

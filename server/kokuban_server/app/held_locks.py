@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
@@ -102,7 +101,7 @@ class HeldLocks:
                 raise NotHolder("fence", lock_id=fence.lock_id)
             if found.create_revision != fence.revision:
                 raise LockLost(fence.lock_id, "fence")
-            shown = ShownLock(fence.lock_id, replace(lock, mode=Mode.SHARED), True, found.create_revision)
+            shown = ShownLock(fence.lock_id, lock._replace(mode=Mode.SHARED), True, found.create_revision)
             if lock.mode is Mode.SHARED:
                 return shown, revision
             raw = encode_lock(shown.lock)
@@ -160,8 +159,7 @@ class HeldLocks:
                 self._access.open(principal, board, lock.regions[0], Verb.READ)  # is refused, and noted
                 raise NotFound
             now_ms = self._time.now_ms()
-            broken = replace(
-                lock,
+            broken = lock._replace(
                 lost_time_ms=now_ms,
                 broken_by=principal.agent,
                 broken_reason=reason,

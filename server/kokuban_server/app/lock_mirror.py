@@ -130,6 +130,8 @@ class LockMirror(Following):
         self._moved = asyncio.Event()
         self._fault: Exception | None = None
         self._last_decoded: tuple[bytes, LockRecord] | None = None
+        self.expected: dict[bytes, LockRecord] = {}
+        """What this server is writing now, by its bytes: nobody need read it."""
         self.servers: set[str] = set()
         """The servers that say that they live."""
         self.reloads = 0
@@ -265,7 +267,7 @@ class LockMirror(Following):
             if self._untold:
                 self._take_late(event, step)
             return
-        if event.previous_revision not in {0, known, removed}:
+        if event.previous_revision not in {0, known, removed} or not _goes_on(event, known):
             raise WatchGap
         if event.value is None:
             self._drop(key, step)
@@ -367,6 +369,9 @@ class LockMirror(Following):
 
     def _decoded(self, key: bytes, value: bytes) -> LockRecord:
         """Read a record; a lock and its marker are the same bytes, and come one after the other."""
+        expected = self.expected.get(value)
+        if expected is not None:
+            return expected
         last = self._last_decoded
         if last is None or last[0] != value:
             last = self._last_decoded = (value, decode_lock(key, value))
@@ -403,6 +408,13 @@ class LockMirror(Following):
             waits.remove(name)
             if wait is not None:
                 board.disown(wait.record.session_id, name)
+
+
+def _goes_on(event: Event, known: int) -> bool:
+    """Say whether a change can be the next of a key that is known to have been written then: a life begins where none is."""
+    if event.value is not None and event.create_revision == event.revision:
+        return not known
+    return known > 0 and event.create_revision <= known  # of a deletion 0
 
 
 def _nothing(board: BoardLocks, lock_id: str) -> None:

@@ -202,6 +202,8 @@ class LockQueue:
         Nothing if nobody here waits for just this lock, or it could not be done this way: then nothing has happened, or
         what has is found by a release.
         """
+        if not len(self._ground.board.waits):
+            return None
         following = [
             asked
             for asked in self._in_hand.values()
@@ -209,8 +211,9 @@ class LockQueue:
             and asked.is_queued
             and not (asked.in_round or asked.is_pending or asked.is_ending or asked.outcome.done())
         ]
-        regions = frozenset().union(*[asked.regions for asked in following])
-        if not following or not self._busy.isdisjoint(regions) or not _fits(following):
+        if not following or not _fits(following):
+            return None
+        if not self._busy.isdisjoint(frozenset().union(*[asked.regions for asked in following])):
             return None
         made = Round(self._ground, self._ground.board)
         made.release(fence)
@@ -224,7 +227,7 @@ class LockQueue:
         revision = None
         try:
             with contextlib.suppress(CommitRefused, LeaseLost, StoreUnavailable, StoreFull, OutcomeUnknown):
-                revision = await self._store.apply(made.change, deadline)
+                revision = await self._apply(made, made.change, deadline)
                 self._done(made, revision)
         finally:
             for asked in members:
@@ -372,11 +375,15 @@ class LockQueue:
                 closed |= asked.regions
                 waiting.append(asked)
         rounds: list[list[Asked]] = []
+        taken = 0
         for members in {id(members): members for members in round_of.values()}.values():
-            if rounds and _fits(rounds[-1] + members):  # one change set costs less than two
+            more = _operations(members)
+            if rounds and taken + more <= limits.STORE_OPERATIONS_MAX:  # one change set costs less than two
                 rounds[-1] += members
+                taken += more
             else:
                 rounds.append(list(members))
+                taken = more
         self._pending = waiting
         for members in rounds:
             self._close(members)
@@ -492,6 +499,16 @@ class LockQueue:
         head = asked.heads[place]
         return live_entry(asked.request.candidates[place], head, heads[head], store_time_ms)
 
+    async def _apply(self, made: Round, change: ChangeSet, deadline: float) -> int:
+        """Have the store do what a round has planned."""
+        expected = self._store.mirror.expected  # the watch is often faster than the answer
+        expected |= made.written
+        try:
+            return await self._store.apply(change, deadline)
+        finally:
+            for raw in made.written:
+                expected.pop(raw, None)
+
     async def _send(self, made: Round) -> None:
         change, members = made.change, made.members
         # One that is nearly out of time must not take the others' time; its stream is cut when it is over.
@@ -499,7 +516,7 @@ class LockQueue:
         try:
             if made.queued:
                 await self._ground.presence.begin(left_s(deadline))
-            revision = await self._store.apply(change, deadline)
+            revision = await self._apply(made, change, deadline)
         except CommitRefused as refused:
             failed = made.whose(change.guards[failure.place] for failure in refused.failures)
             for asked in members:
@@ -559,11 +576,15 @@ class LockQueue:
         return None
 
 
+def _operations(members: list[Asked]) -> int:
+    """Give how many operations requests take in a change set, at most."""
+    # A wait that ends, lock, marker, operation record; a generation for each region.
+    return sum([4 + len(asked.regions) for asked in members])
+
+
 def _fits(members: list[Asked]) -> bool:
     """Say whether requests fit into one change set."""
-    # A wait that ends, lock, marker, operation record; a generation for each region.
-    operations = sum(4 + len(asked.regions) for asked in members)
-    return len(members) == 1 or operations <= limits.STORE_OPERATIONS_MAX
+    return len(members) == 1 or _operations(members) <= limits.STORE_OPERATIONS_MAX
 
 
 def _granted(

@@ -163,8 +163,13 @@ class Round:
     """What begins to wait in it."""
     granted: list[tuple[Asked, LockRecord]] = field(default_factory=list)
     queued: list[Asked] = field(default_factory=list)
+    written: dict[bytes, LockRecord] = field(default_factory=dict)
+    """What is put for claims and waits, by its bytes."""
     _of: dict[Guard, list[Asked]] = field(default_factory=dict)
-    """The guards, and whose they are."""
+    """The guards, and whose they are; but for those on store time."""
+    _timed: list[Asked] = field(default_factory=list)
+    """Those that must happen before a time, and the first of their times: it is enough for all."""
+    _end_ms: int = 0
     _puts: dict[bytes, Put] = field(default_factory=dict)
     _deletes: list[DeleteKey] = field(default_factory=list)
 
@@ -176,11 +181,16 @@ class Round:
     @property
     def change(self) -> ChangeSet:
         """What the store is to do."""
-        return ChangeSet(tuple(self._of), tuple(self._puts.values()), tuple(self._deletes))
+        timed = (TimeBefore(self._end_ms),) if self._timed else ()
+        return ChangeSet((*self._of, *timed), tuple(self._puts.values()), tuple(self._deletes))
 
     def whose(self, guards: Iterable[Guard]) -> set[int]:
         """Give the ids of the requests that stand on these guards."""
-        return {id(asked) for guard in guards for asked in self._of[guard]}
+        return {
+            id(asked)
+            for guard in guards
+            for asked in (self._timed if isinstance(guard, TimeBefore) else self._of[guard])
+        }
 
     def release(self, fence: Fence) -> None:
         """Release a lock in the same act, before anything is granted."""
@@ -281,7 +291,7 @@ class Round:
             else:
                 self._guard(asked, AtRevision(head, live[2]))
                 if live[1].expire_time_ms:
-                    self._guard(asked, TimeBefore(live[1].expire_time_ms))
+                    self._happens_before(asked, live[1].expire_time_ms)
                 return target
         if unsure:
             raise Unsure
@@ -303,7 +313,7 @@ class Round:
             self._move(asked, wait, is_grant=False)
             self.waits.put(asked.lock_id, Known(wait, 0, 0))
         self._guard(asked, alive)
-        self._puts[key] = Put(key, encode_lock(wait), lease)
+        self._puts[key] = Put(key, self._encoded(wait), lease)
         self.queued.append(asked)
 
     def _grant(
@@ -319,13 +329,13 @@ class Round:
         record = _record(asked, targets, now_ms, now_ms + request.hold_ms, lease)
         self._guard(asked, alive)
         self._guard(asked, Absent(asked.operation))
-        self._guard(asked, TimeBefore(ground.request_ids.end_ms(request.id_time_ms)))
+        self._happens_before(asked, ground.request_ids.end_ms(request.id_time_ms))
         if own is not None:
             wait = ground.key(keys.WAIT, asked.lock_id)
             self._guard(asked, AtRevision(wait, own.revision))
             self._deletes.append(DeleteKey(wait))
         self._move(asked, record, is_grant=True)
-        raw = encode_lock(record)
+        raw = self._encoded(record)
         lock, marker = ground.key(keys.LOCK, asked.lock_id), ground.key(keys.MARKER, asked.lock_id)
         self._puts[lock] = Put(lock, raw, lease)
         self._puts[marker] = Put(marker, raw)
@@ -348,6 +358,15 @@ class Round:
 
     def _guard(self, asked: Asked, guard: Guard) -> None:
         self._of.setdefault(guard, []).append(asked)
+
+    def _happens_before(self, asked: Asked, time_ms: int) -> None:
+        self._end_ms = min(self._end_ms, time_ms) if self._timed else time_ms
+        self._timed.append(asked)
+
+    def _encoded(self, record: LockRecord) -> bytes:
+        raw = encode_lock(record)
+        self.written[raw] = record
+        return raw
 
 
 def _asks_the_same(wait: LockRecord, request: LockRequest) -> bool:

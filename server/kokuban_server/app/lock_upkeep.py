@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.core import keys, limits
@@ -205,7 +204,7 @@ class LockUpkeep:
         lock_key = keys.on_board(keys.LOCK, board.prefix, due.name)
         marker_key = keys.on_board(keys.MARKER, board.prefix, due.name)
         guards = (AtRevision(lock_key, lock.revision), AtRevision(marker_key, claim.revision))
-        lost = replace(lock.record, lost_time_ms=self._time.now_ms())
+        lost = lock.record._replace(lost_time_ms=self._time.now_ms())
         try:
             await self._commit(ChangeSet(guards, (Put(marker_key, encode_lock(lost)),), (DeleteKey(lock_key),)))
         except StoreFull:
@@ -218,7 +217,7 @@ class LockUpkeep:
             return
         key = keys.on_board(keys.MARKER, board.prefix, due.name)
         gone = Absent(keys.on_board(keys.LOCK, board.prefix, due.name))
-        lost = replace(claim.record, lost_time_ms=self._time.now_ms())
+        lost = claim.record._replace(lost_time_ms=self._time.now_ms())
         try:
             await self._commit(ChangeSet((AtRevision(key, claim.revision), gone), (Put(key, encode_lock(lost)),)))
         except StoreFull:

@@ -30,7 +30,7 @@ from kokuban_server.core.refusals import (
 from kokuban_server.ports.tracing import TRACED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from kokuban_server.app.commits import CommitRequest, Commits, Committed
     from kokuban_server.app.conflicts import ConflictLog
@@ -157,21 +157,22 @@ class RecordedLocks:
             mirror.on_lock_ended = self._measure_hold
 
     async def acquire(
-        self, principal: Principal, request: LockRequest, deadline: float
-    ) -> AsyncGenerator[Queued | Granted, None]:
-        """Give where the request stands, and then its grant, as `LockRequests.acquire` does."""
+        self, principal: Principal, request: LockRequest, tell: Callable[[Queued], Awaitable[None]], deadline: float
+    ) -> Granted:
+        """Give the grant, as `LockRequests.acquire` does; `tell` is told where the request stands until then."""
         parts = self._requests.acquire(principal, request, deadline)
         wait: _Wait | None = None
         end = "cancelled"
         try:
             async for part in parts:
-                if wait is None and isinstance(part, Queued):
-                    wait = _Wait(part)
                 if isinstance(part, Granted):
+                    end = "granted"
                     self._begin_hold(principal, request, part)
-                yield part
-            end = "granted"
-            self._won(principal, request)
+                    self._won(principal, request)
+                    return part
+                if wait is None:
+                    wait = _Wait(part)
+                await tell(part)
         except Refusal as refusal:
             end = refusal.reason
             if isinstance(refusal, LockedByOther | Deadlock | LockWaitExpired):
@@ -181,6 +182,7 @@ class RecordedLocks:
             if wait is not None:
                 wait.end(end, self._measures)
             await parts.aclose()
+        raise AssertionError("the last part is the grant")  # pragma: no cover - for the type checker
 
     async def claim(self, principal: Principal, request: LockRequest, deadline: float) -> Granted:
         """Lock the first candidate that exists and is free, as `LockRequests.claim` does."""

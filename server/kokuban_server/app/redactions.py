@@ -312,7 +312,7 @@ def terms_for(board: Board | None, regions: Iterable[Region]) -> Terms:
     if board is None:
         return STANDARD
     policy = board.policy
-    named = [policy.redaction_in(region) for region in regions]
+    named = [policy.redaction_in(region) for region in regions] if policy.rules else ()
     return strictest(named) if named else policy.redaction
 
 

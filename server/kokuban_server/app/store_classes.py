@@ -7,7 +7,6 @@ repair is whatever the verdict writes and removes, guarded on all of them (`app.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kokuban_server.app.quarantine_shelf import commit_of, marker_of
@@ -352,7 +351,7 @@ def _by_marker(seen: Seen) -> Verdict | None:
         return None
     if not marker.lost_time_ms:
         words = "its lock was lost, and no server has noted that: what it takes stays closed"
-        put = Put(key, encode_lock(replace(marker, lost_time_ms=seen.now_ms)))
+        put = Put(key, encode_lock(marker._replace(lost_time_ms=seen.now_ms)))
         return Verdict(FindingKind.INCOMPLETE, words, puts=(put,), may_be_in_work=True)
     if marker.lost_time_ms + marker.lock_delay_ms < seen.now_ms - limits.LOCK_DELAY_MS_MAX:
         words = "its lock delay is over for more than a minute, and what it takes is still closed"

@@ -81,8 +81,10 @@ class Group:
                 not self._written.isdisjoint(reads)
                 or not self._written.isdisjoint(writes)
                 or not self._read.isdisjoint(writes)
-                or self._ranges_clash(touched)
             ):
+                return False
+            has_ranges = read_ranges or written_ranges or self._read_ranges or self._written_ranges
+            if has_ranges and self._ranges_clash(touched):
                 return False
         self._members += 1
         self.size_bytes += size
@@ -93,7 +95,7 @@ class Group:
         return True
 
     def _ranges_clash(self, touched: Footprint) -> bool:
-        """Say whether a range on one side meets a key or range on the other, one of them written. Ranges are rare."""
+        """Say whether a range on one side meets a key or range on the other, one of them written."""
         _, reads, writes, read_ranges, written_ranges = touched
         return (
             _meets(self._written_ranges, reads)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from kokuban_server.core import limits
@@ -73,8 +72,7 @@ class SessionRecord(NamedTuple):
     lease: int
 
 
-@dataclass(frozen=True, slots=True)
-class LockRecord:
+class LockRecord(NamedTuple):
     """A lock, its marker, or a request that waits, as it is stored."""
 
     session_id: str

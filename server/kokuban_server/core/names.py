@@ -43,7 +43,7 @@ class Region(NamedTuple):
     id: str
 
     def __str__(self) -> str:
-        return self.kind.value if self.kind in WITHOUT_ID else f"{self.kind.value}:{self.id}"
+        return str(self.kind) if self.kind in WITHOUT_ID else f"{self.kind}:{self.id}"
 
 
 class EntryKey(NamedTuple):

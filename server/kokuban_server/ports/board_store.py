@@ -86,7 +86,7 @@ class Event(NamedTuple):
     """When the key's life began; for a deletion, 0."""
     previous_revision: int
     """When the key was written before this, or 0: a reader that holds another number has missed a change. 0 too where the
-    store no longer knows."""
+    store does not know: etcd tells it of keys that the same watch told of lately, and of no others."""
 
 
 class WatchBatch(NamedTuple):

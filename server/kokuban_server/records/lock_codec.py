@@ -32,15 +32,11 @@ def decode_session(key: bytes, raw: bytes) -> SessionRecord:
 
 def encode_lock(lock: LockRecord) -> bytes:
     """Give the stored form of a lock, a marker or a wait."""
-    return pb.LockRecord(
+    message = pb.LockRecord(
         session_id=lock.session_id,
         agent=lock.agent,
         request_id=lock.request_id,
         shared=lock.mode is Mode.SHARED,
-        targets=[
-            pb.StoredLockTarget(region=str(target.region), path=target.path, subtree=target.subtree)
-            for target in lock.targets
-        ],
         purpose=lock.purpose,
         time_ms=lock.time_ms,
         end_time_ms=lock.end_time_ms,
@@ -52,7 +48,10 @@ def encode_lock(lock: LockRecord) -> bytes:
         broken_by=lock.broken_by,
         broken_reason=lock.broken_reason,
         broken_traceparent=lock.broken_traceparent,
-    ).SerializeToString()
+    )
+    for region, path, is_subtree in lock.targets:
+        message.targets.add(region=str(region), path=path, subtree=is_subtree)
+    return message.SerializeToString()
 
 
 def decode_lock(key: bytes, raw: bytes) -> LockRecord:

@@ -9,17 +9,19 @@ from google.protobuf.duration_pb2 import Duration
 from kokuban.v1 import lock_pb2
 from kokuban.v1 import lock_service_pb2 as lock_service_pb
 from kokuban.v1 import session_service_pb2 as session_pb
-from kokuban_server.app.lock_asked import Granted, ShownLock
+from kokuban_server.app.lock_asked import ShownLock
 from kokuban_server.app.sessions import Pulse
-from kokuban_server.core.locks import Fence, Mode
+from kokuban_server.core.locks import Mode
 from kokuban_server.core.revision import encode_token
-from kokuban_server.wire.encode import entry, fence, timestamp
+from kokuban_server.wire.encode import entry, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from google.protobuf.timestamp_pb2 import Timestamp
+
     from kokuban_server.app.held_locks import LockPage
-    from kokuban_server.app.lock_asked import Queued
+    from kokuban_server.app.lock_asked import Granted, Queued
     from kokuban_server.app.lock_mirror import Loss
     from kokuban_server.app.lock_views import Sight
     from kokuban_server.app.sessions import News, Opened, Present
@@ -40,66 +42,83 @@ def duration(ms: int) -> Duration:
     return Duration(seconds=seconds, nanos=rest * 1_000_000)
 
 
-def _targets(targets: Iterable[LockTarget]) -> list[lock_pb2.LockTarget]:
-    return [
-        lock_pb2.LockTarget(
-            region=str(region),
-            path=path,
-            scope=lock_pb2.LOCK_SCOPE_SUBTREE if is_subtree else lock_pb2.LOCK_SCOPE_ENTRY,
-        )
-        for region, path, is_subtree in targets
-    ]
+def _set(message: Duration | Timestamp, ms: int) -> None:
+    message.seconds, rest = divmod(ms, 1000)
+    message.nanos = rest * 1_000_000
+
+
+def _add_targets(message: lock_pb2.Lock | lock_pb2.LockWait, targets: Iterable[LockTarget]) -> None:
+    for region, path, is_subtree in targets:
+        scope = lock_pb2.LOCK_SCOPE_SUBTREE if is_subtree else lock_pb2.LOCK_SCOPE_ENTRY
+        message.targets.add(region=str(region), path=path, scope=scope)
 
 
 def lock(shown: ShownLock, sight: Sight | None) -> lock_pb2.Lock:
     """Give a lock's message, as far as the caller may read it; without `sight`, as its holder may."""
+    message = lock_pb2.Lock()
+    _fill(message, shown, sight)
+    return message
+
+
+def _fill(message: lock_pb2.Lock, shown: ShownLock, sight: Sight | None) -> None:
+    """Write a lock where its message is to stand: a message that is made apart is copied there, with all that it holds."""
     of = shown.lock
-    return lock_pb2.Lock(
-        id=shown.lock_id,
-        session_id=of.session_id,
-        agent=of.agent,
-        mode=_MODES[of.mode],
-        targets=_targets(of.targets if sight is None else sight.targets(of)),
-        purpose=of.purpose if sight is None or sight.reads_all(of) else "",
-        grant_time=timestamp(of.time_ms),
-        end_time=timestamp(of.end_time_ms),
-        lock_delay=duration(of.lock_delay_ms),
-        state=lock_pb2.LOCK_STATE_HELD if shown.is_held else lock_pb2.LOCK_STATE_LOST,
-        fence_revision=shown.revision,
-        traceparent=of.traceparent,
-    )
+    message.id = shown.lock_id
+    message.session_id = of.session_id
+    message.agent = of.agent
+    message.mode = _MODES[of.mode]
+    _add_targets(message, of.targets if sight is None else sight.targets(of))
+    message.purpose = of.purpose if sight is None or sight.reads_all(of) else ""
+    _set(message.grant_time, of.time_ms)
+    _set(message.end_time, of.end_time_ms)
+    _set(message.lock_delay, of.lock_delay_ms)
+    message.state = lock_pb2.LOCK_STATE_HELD if shown.is_held else lock_pb2.LOCK_STATE_LOST
+    message.fence_revision = shown.revision
+    message.traceparent = of.traceparent
 
 
 def wait(lock_id: str, of: LockRecord, sight: Sight) -> lock_pb2.LockWait:
     """Give the message of a request that waits, as far as the caller may read it."""
-    return lock_pb2.LockWait(
+    message = lock_pb2.LockWait(
         session_id=of.session_id,
         agent=of.agent,
         mode=_MODES[of.mode],
-        targets=_targets(sight.targets(of)),
         purpose=of.purpose if sight.reads_all(of) else "",
         start_time=timestamp(of.time_ms),
         lock_id=lock_id,
     )
+    _add_targets(message, sight.targets(of))
+    return message
 
 
 def granted(of: Granted, epoch: str) -> lock_service_pb.LockGranted:
     """Give a grant."""
-    return lock_service_pb.LockGranted(
-        lock=lock(ShownLock(of.lock_id, of.lock, True, of.revision), None),
-        fence=fence(Fence(of.lock_id, of.revision, epoch)),
-        token=encode_token(epoch, of.revision),
-        replayed=of.replayed,
-        waited=duration(of.waited_ms),
-    )
+    message = lock_service_pb.LockGranted()
+    _fill_granted(message, of, epoch)
+    return message
 
 
-def progress(of: Queued | Granted, epoch: str, sight: Sight) -> lock_service_pb.AcquireLockResponse:
-    """Give how a request stands."""
-    if isinstance(of, Granted):
-        return lock_service_pb.AcquireLockResponse(granted=granted(of, epoch))
-    queued = lock_service_pb.LockQueued(ahead=of.ahead, held_by=[lock(shown, sight) for shown in of.held_by])
-    return lock_service_pb.AcquireLockResponse(queued=queued)
+def _fill_granted(message: lock_service_pb.LockGranted, of: Granted, epoch: str) -> None:
+    _fill(message.lock, ShownLock(of.lock_id, of.lock, True, of.revision), None)
+    message.fence.lock_id = of.lock_id
+    message.fence.revision = of.revision
+    message.fence.epoch = epoch
+    message.token = encode_token(epoch, of.revision)
+    message.replayed = of.replayed
+    _set(message.waited, of.waited_ms)
+
+
+def queued(of: Queued, sight: Sight) -> lock_service_pb.AcquireLockResponse:
+    """Give where a request stands."""
+    standing = lock_service_pb.LockQueued(ahead=of.ahead, held_by=[lock(shown, sight) for shown in of.held_by])
+    return lock_service_pb.AcquireLockResponse(queued=standing)
+
+
+def acquired(of: Granted, epoch: str) -> lock_service_pb.AcquireLockResponse:
+    """Give the grant that a request has come to."""
+    response = lock_service_pb.AcquireLockResponse()
+    _fill_granted(response.granted, of, epoch)
+    return response
 
 
 def claimed(of: Granted, epoch: str) -> lock_service_pb.ClaimEntryResponse:

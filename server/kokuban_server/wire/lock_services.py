@@ -12,18 +12,19 @@ from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.wire import decode_locks, encode_locks
 from kokuban_server.wire.fields import parse_message
-from kokuban_server.wire.rpc import Call, Method, ServerStreamMethod, StreamMethod, UnaryMethod
+from kokuban_server.wire.rpc import Call, Method, ProgressMethod, StreamMethod, UnaryMethod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from kokuban_server.app.held_locks import HeldLocks
-    from kokuban_server.app.lock_asked import LockRequest
+    from kokuban_server.app.lock_asked import LockRequest, Queued
     from kokuban_server.app.recorded_calls import RecordedLocks
     from kokuban_server.app.request_ids import RequestIds
     from kokuban_server.app.sessions import Sessions
     from kokuban_server.app.word_screening import WordScreening
     from kokuban_server.wire.redacting import Redactor
+    from kokuban_server.wire.rpc import Send
 
 _log = structlog.get_logger()
 
@@ -120,7 +121,7 @@ class LockService:
     def methods(self) -> dict[str, Method]:
         """Every method of the service by its name in the proto."""
         return {
-            "AcquireLock": ServerStreamMethod(self.acquire_lock, writes=True),
+            "AcquireLock": ProgressMethod(self.acquire_lock, writes=True),
             "ClaimEntry": UnaryMethod(self.claim_entry, writes=True),
             "DowngradeLock": UnaryMethod(self.downgrade_lock, writes=True),
             "ReleaseLock": UnaryMethod(self.release_lock),
@@ -128,24 +129,31 @@ class LockService:
             "BreakLock": UnaryMethod(self.break_lock, writes=True),
         }
 
-    async def acquire_lock(self, raw: bytes, call: Call) -> AsyncGenerator[bytes, None]:
-        """Say where a request stands until it is granted."""
-        message = parse_message(lock_service_pb.AcquireLockRequest, raw)
-        request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
-        request = await self._looked_through(message, request, call)
-        sight = self._held.sight(call.principal, request.board)
-        parts = self._requests.acquire(call.principal, request, call.deadline)
-        try:
-            try:
-                await call.gathering.begin()
-                first = await anext(parts)
-            finally:
+    async def acquire_lock(self, raw: bytes, call: Call, send: Send) -> bytes:
+        """Give the grant; send where the request stands until then."""
+        is_gathered = True
+
+        def go_on_alone() -> None:
+            nonlocal is_gathered
+            if is_gathered:
+                is_gathered = False
                 call.gathering.end()
-            yield encode_locks.progress(first, self._epoch, sight).SerializeToString()
-            async for progress in parts:
-                yield encode_locks.progress(progress, self._epoch, sight).SerializeToString()
+
+        try:
+            await call.gathering.begin()
+            message = parse_message(lock_service_pb.AcquireLockRequest, raw)
+            request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
+            request = await self._looked_through(message, request, call)
+
+            async def tell(queued: Queued) -> None:
+                go_on_alone()  # it waits: others are not to be held for it
+                sight = self._held.sight(call.principal, request.board)
+                await send(encode_locks.queued(queued, sight).SerializeToString())
+
+            granted = await self._requests.acquire(call.principal, request, tell, call.deadline)
         finally:
-            await parts.aclose()
+            go_on_alone()
+        return encode_locks.acquired(granted, self._epoch).SerializeToString()
 
     async def _looked_through(
         self,

@@ -10,7 +10,6 @@ from kokuban_server.app.redactions import (
     FirstLooks,
     RedactedOtherwiseError,
     holdings,
-    holds_nothing,
     terms_for,
 )
 from kokuban_server.core.access import Verb
@@ -57,7 +56,7 @@ class Redactor:
         board = await self._access.look(principal, board_id, deadline)
         named = tuple(dict.fromkeys(regions))
         terms = terms_for(board, named)
-        if terms.is_off or holds_nothing(words_of(message)):
+        if terms.is_off or await self._looks.hold_nothing(words_of(message)):
             return False
         texts = texts_of(message)
         redacted = await self._redactions.redact(board, texts, lambda _: terms, deadline)

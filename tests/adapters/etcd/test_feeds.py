@@ -13,14 +13,13 @@ from kokuban_server.core import limits
 from kokuban_server.core.refusals import WatchGap
 
 
-def put(key: bytes, revision: int, version: int = 1, *, value: bytes = b"v", previous: int = 0) -> pb.Event:
+def put(key: bytes, revision: int, version: int = 1, *, value: bytes = b"v") -> pb.Event:
     kv = pb.KeyValue(key=b"d/" + key, value=value, mod_revision=revision, create_revision=revision, version=version)
-    return pb.Event(kv=kv, prev_kv=pb.KeyValue(mod_revision=previous) if previous else None)
+    return pb.Event(kv=kv)
 
 
-def gone(key: bytes, revision: int, previous: int = 0) -> pb.Event:
-    kv = pb.KeyValue(key=b"d/" + key, mod_revision=revision)
-    return pb.Event(type=pb.Event.DELETE, kv=kv, prev_kv=pb.KeyValue(mod_revision=previous) if previous else None)
+def gone(key: bytes, revision: int) -> pb.Event:
+    return pb.Event(type=pb.Event.DELETE, kv=pb.KeyValue(key=b"d/" + key, mod_revision=revision))
 
 
 def message(*events: pb.Event, fragment: bool = False, header: int = 0) -> pb.WatchResponse:
@@ -93,12 +92,12 @@ async def test_a_change_that_is_missing_between_two_of_a_key_ends_the_feed(event
     assert isinstance(feed.failure(), WatchGap)
 
 
-async def test_the_former_revision_is_known_even_where_etcd_forgot_it() -> None:
+async def test_the_former_revision_of_what_was_told_lately_is_known() -> None:
     feed, reader = feed_and_reader()
-    feed.take(message(put(b"a", 11), put(b"a", 12, 2), gone(b"a", 13), put(b"a", 14), put(b"b", 15, 7, previous=3)))
+    feed.take(message(put(b"a", 11), put(b"a", 12, 2), gone(b"a", 13), put(b"a", 14), put(b"b", 15, 7)))
     batch = reader.take()
     assert batch is not None
-    assert [event.previous_revision for event in batch.events] == [0, 11, 12, 0, 3]
+    assert [event.previous_revision for event in batch.events] == [0, 11, 12, 0, 0]
 
 
 async def test_only_the_prefixes_are_told_though_the_watch_spans_what_lies_between() -> None:

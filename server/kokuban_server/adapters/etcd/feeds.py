@@ -115,28 +115,36 @@ class Feed:
     def take(self, response: pb.WatchResponse) -> None:
         """Take in a message. Of one that goes on in the next, whatever is complete."""
         position = reached = self.position
+        data = self._data_bytes
         told = []
         size = 0
         for event in self._complete(response):
-            revision = event.kv.mod_revision
+            kv = event.kv
+            revision, key, version = kv.mod_revision, kv.key, kv.version
             if revision <= position:
                 self.duplicates += 1  # etcd 3.4 repeats itself at times, and goes back after it installed a snapshot
                 continue
-            before = self.seen.get(event.kv.key)
-            if revision < reached or not _follows(event.kv.version, before):
+            before = self.seen.get(key)
+            if revision < reached or not _follows(version, before):
                 self.fail(WatchGap)
                 return
             reached = revision
-            self._remember(event.kv.key, revision, event.kv.version)
-            if self._whole or event.kv.key.startswith(self._wanted):
-                told.append(self._event(event, before))
-                size += _EVENT_BYTES + len(event.kv.key) + len(event.kv.value)
+            self._remember(key, revision, version)
+            if self._whole or key.startswith(self._wanted):
+                value = kv.value if version else None
+                # etcd would look the former state up for each event, which costs it more than all else that a watch does,
+                # and gives nothing where a compaction was faster: so our own memory serves.
+                previous = before[0] if before is not None and before[1] else 0
+                told.append(Event(key[data:], value, revision, kv.create_revision if version else 0, previous))
+                size += _EVENT_BYTES + len(key) + len(value or b"")
         if reached > position:
             self.position = reached
             self._hold(WatchBatch(reached, tuple(told)), size)
 
-    def _complete(self, response: pb.WatchResponse) -> list[pb.Event]:
+    def _complete(self, response: pb.WatchResponse) -> Sequence[pb.Event]:
         """Give the events of revisions that have come whole; keep those of one that has not for the next message."""
+        if not self._begun and not response.fragment:
+            return response.events
         events = self._begun + list(response.events)
         cut = len(events)
         if response.fragment and events:
@@ -145,15 +153,6 @@ class Feed:
                 cut -= 1
         self._begun = events[cut:]
         return events[:cut]
-
-    def _event(self, event: pb.Event, before: tuple[int, int] | None) -> Event:
-        kv = event.kv
-        key = kv.key[self._data_bytes :]
-        # etcd looks the former state up late, when a compaction may have taken it: then our own memory serves.
-        previous = event.prev_kv.mod_revision or (before[0] if before and before[1] else 0)
-        if kv.version:
-            return Event(key, kv.value, kv.mod_revision, kv.create_revision, previous)
-        return Event(key, None, kv.mod_revision, 0, previous)
 
     def mark(self, revision: int) -> None:
         """Move on to a revision up to which nothing was to be told."""

@@ -289,7 +289,6 @@ class Watches:
             key=feed.span[0],
             range_end=feed.span[1],
             start_revision=feed.position + 1,
-            prev_kv=True,
             watch_id=watch_id,
             fragment=True,
         )
