@@ -27,6 +27,7 @@ from tests.wire.screening_calls import HARMLESS, PHRASES, ZEBRA, page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from kokuban.v1 import commit_pb2
     from kokuban_server.ports.board_store import BoardStore
