@@ -61,7 +61,7 @@ class Running:
         """Come back when the server works on so many unary calls at once."""
         counter = self.server._wire._calls
         await until(lambda: UNARY_MAX - counter._unary_left >= calls)
-        await until(lambda: counter._gathering._doorkeeper is None)  # all are let in
+        await until(lambda: not counter._gathering._arrived)  # all are let in
         for _ in range(10):  # turns of the loop in which they go as far as they can
             await asyncio.sleep(0)
 
