@@ -22,7 +22,7 @@ from kokuban_server.core.seals import seals_in
 from kokuban_server.core.sensitive import Handling, Terms
 from tests.core.test_redaction_masking import JSON, TEXTS
 
-MAIL = "li.wei@mail.example"
+MAIL = "li.wei@mail.internal"
 BOARD = Board(keys.board("acme", "main"), BoardRecord(1_000, "ops"), 1)
 REGION = Region(RegionKind.SHARED, "plan")
 ENCRYPT = Terms(Handling.ENCRYPT, Handling.ENCRYPT, Handling.KEEP)
@@ -109,7 +109,7 @@ def test_bytes_that_are_no_text_stay_as_they_are() -> None:
 
 
 def test_what_cannot_be_encrypted_is_refused_by_its_field() -> None:
-    text = " ".join(f"user-{number}@mail.example" for number in range(limits.ENCRYPTED_TEXTS_ENTRIES_MAX + 1))
+    text = " ".join(f"user-{number}@mail.internal" for number in range(limits.ENCRYPTED_TEXTS_ENTRIES_MAX + 1))
     with pytest.raises(InvalidRequest) as too_many:
         sealed(text)
     assert (too_many.value.reason, too_many.value.field_path) == ("TOO_MANY_ITEMS", "value")

@@ -17,7 +17,7 @@ from kokuban_server.adapters.encryption import key_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MAIL = "li.wei@mail.example"
+MAIL = "li.wei@mail.internal"
 REGION = "shared:contacts"
 ENCRYPTING = Policy(
     (RegionRule("shared:*", revealers=("agent:opener",)),),

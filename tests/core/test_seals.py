@@ -20,7 +20,7 @@ from tests.core.sensitive import CHINESE, PERSONAL, SECRETS, Family, positive
 KEY = b"key of the board"
 ENCRYPT, MASK, KEEP, OFF, REFUSE = Handling.ENCRYPT, Handling.MASK, Handling.KEEP, Handling.OFF, Handling.REFUSE
 BOTH = Wish(Terms(ENCRYPT, ENCRYPT), KEY)
-MAIL, PASSWORD = "li.wei@mail.example", "Zx9!kLmQ7w"
+MAIL, PASSWORD = "li.wei@mail.internal", "Zx9!kLmQ7w"
 
 
 @given(st.binary(max_size=100), st.text(max_size=20), st.text(max_size=20))
@@ -102,7 +102,7 @@ def test_in_json_a_number_is_encrypted_whole_and_names_are_told() -> None:
     assert found.named == ("email",)
     assert MAIL not in found.text
     assert not redact(source, wish._replace(terms=Terms(MASK, MASK))).named
-    assert not redact('{"mail": "a@b.example"}', wish).named
+    assert not redact('{"mail": "a@b.internal"}', wish).named
 
 
 def test_what_overlaps_with_what_is_masked_for_good_is_masked() -> None:

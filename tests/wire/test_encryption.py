@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tests.wire.conftest import Running, Started
 
 TOKEN = "ghp_" + "wJ4kQ9zXc2VbN7mL5pRt8sYd1fGh3KjA6uEo"
-MAIL = "li.wei@mail.example"
+MAIL = "li.wei@mail.internal"
 CARD = 4111111111111111
 PASSWORD = "Zx9!kLmQ7w"  # noqa: S105 - made up
 ENCRYPT, MASK = trust_pb2.REDACTION_HANDLING_ENCRYPT, trust_pb2.REDACTION_HANDLING_MASK
@@ -242,7 +242,7 @@ async def test_regions_and_kinds_are_handled_apart_and_what_is_masked_for_good_s
 
 async def test_so_many_of_one_text_are_encrypted_and_no_more(sealing: Running) -> None:
     most = limits.ENCRYPTED_TEXTS_ENTRIES_MAX
-    mails = [f"user-{number}@mail.example" for number in range(most + 1)]
+    mails = [f"user-{number}@mail.internal" for number in range(most + 1)]
     await sealing.agent.commit(put("e", " ".join(mails[:most])))
     opened = await opener(sealing).reveal("e")
     assert (opened.entry.value.text, opened.texts[0].opened) == (" ".join(mails[:most]), most)

@@ -279,7 +279,7 @@ async def test_what_has_to_be_encrypted_by_now_waits_for_a_server_with_a_key(
     bare = await start()
     await let_hold(bare)
     rules.phrases, rules.is_down = PHRASES, True
-    mail = "li.wei@mail.example"
+    mail = "li.wei@mail.internal"
     await set_aside(bare.agent, page("p", f"{HARMLESS} {mail}"))
     keys_file = tmp_path / "keys"
     keys_file.write_text(key_line("k1"), encoding="utf-8")
