@@ -168,11 +168,12 @@ def _appended(message: task_pb2.AppendEvent) -> tuple[TaskEvent, Value, dict[str
         usage=_usage(message.usage) if message.HasField("usage") else None,
         snapshot=_name(message.snapshot, "snapshot", required=False),
     )
-    said = {
-        "error": words(message.error, "error", limits.EVENT_ERROR_BYTES_MAX, required=False),
-        "name": words(message.name, "name", limits.TASK_NAME_BYTES_MAX, required=False),
-    }
-    return event, _data(message.data, "data", is_given=message.HasField("data")), _said(said)
+    said = {}
+    if message.error:
+        said["error"] = words(message.error, "error", limits.EVENT_ERROR_BYTES_MAX)
+    if message.name:
+        said["name"] = words(message.name, "name", limits.TASK_NAME_BYTES_MAX)
+    return event, _data(message.data, "data", is_given=message.HasField("data")), said
 
 
 def _subject(message: task_pb2.AppendEvent, kind: EventType) -> str:
@@ -188,10 +189,6 @@ def _subject(message: task_pb2.AppendEvent, kind: EventType) -> str:
     if message.id:
         raise InvalidRequest("FIELD_INVALID", "id", "of actions, constraints and interrupts only")
     return subject
-
-
-def _said(texts: dict[str, str]) -> dict[str, str]:
-    return {name: text for name, text in texts.items() if text}
 
 
 def _data(message: entry_pb2.Value, field: str, *, is_given: bool) -> Value:
@@ -262,9 +259,9 @@ def _completed(message: task_pb2.CompleteStep) -> tuple[TaskEvent, Value, dict[s
     if found is None:
         raise InvalidRequest("FIELD_INVALID", "outcome", "DONE, FAILED, GIVEN_UP or YIELDED")
     kind, dead_reason = found
-    said = {"error": words(message.error, "error", limits.EVENT_ERROR_BYTES_MAX, required=False)}
+    said = {"error": words(message.error, "error", limits.EVENT_ERROR_BYTES_MAX)} if message.error else {}
     result = _data(message.result, "result", is_given=message.HasField("result"))
-    return TaskEvent(kind, name, dead_reason=dead_reason), result, _said(said)
+    return TaskEvent(kind, name, dead_reason=dead_reason), result, said
 
 
 def _cancelled(message: task_pb2.CancelTask) -> tuple[TaskEvent, Value, dict[str, str]]:

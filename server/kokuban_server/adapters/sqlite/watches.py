@@ -112,12 +112,13 @@ class Watches:
         for revision, of_revision in groupby(rows, lambda row: revision_of(row[0])):
             found: dict[Channel, list[Event]] = {}
             for row in of_revision:
-                key = row[1]
-                channels = {channel for length in self._lengths for channel in self._by_prefix.get(key[:length], ())}
-                if channels:
-                    change = event(row)
-                    for channel in channels:
-                        found.setdefault(channel, []).append(change)
+                key, change = row[1], None
+                for length in self._lengths:
+                    for channel in self._by_prefix.get(key[:length], ()):
+                        change = change or event(row)
+                        events = found.setdefault(channel, [])
+                        if not events or events[-1] is not change:  # else it has come by another prefix
+                            events.append(change)
             for channel, events in found.items():
                 channel.add(revision, tuple(events))
             touched.update(found)
