@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from kokuban_server.app.archived import archive_keys_of, refuse_archived
 from kokuban_server.app.bars import Written, refuse_barred
 from kokuban_server.app.deadlines import halfway, left_s
+from kokuban_server.app.folds import Folds
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.quarantine_shelf import OnShelf, marker_of, name_of
@@ -256,7 +256,7 @@ class Commits:
         self._shelf = shelf
         self._tasks = tasks
         self._sizes = sizes
-        self._folds: dict[bytes, _Fold] = {}
+        self._folds = Folds(self._commit_as_one, self._commit_alone, limits.FOLD_MUTATIONS_MAX)
 
     async def commit(self, principal: Principal, request: CommitRequest, deadline: float) -> Committed:
         """Apply a commit once, and give its answer; `deadline` is the loop's time by which to answer.
@@ -287,7 +287,7 @@ class Commits:
                 and isinstance(attempt.steps[0].mutation, _COMMUTING)
                 and attempt.steps[0].label is OWN_WORD
             ):
-                return await self._commit_folded(attempt)
+                return await self._folds.join(attempt.steps[0].target.head, attempt.operation, attempt)
             return await self._commit_screened(attempt)
         except OutcomeUnknown as unknown:
             raise OutcomeUnknown(request.request_id, unknown.detail) from unknown
@@ -864,56 +864,11 @@ class Commits:
         if happening is not None:
             self._tasks.happened(happening, revision)
 
-    # Commuting mutations of one entry that arrive while one of them is on its way are folded into the next.
+    async def _commit_as_one(self, attempts: list[_Attempt]) -> list[Committed] | None:
+        """Commit commuting mutations of one entry as one state.
 
-    async def _commit_folded(self, attempt: _Attempt) -> Committed:
-        head = attempt.steps[0].target.head
-        fold = self._folds.get(head)
-        if fold is None:
-            fold = self._folds[head] = _Fold(deque(), None)
-        answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
-        fold.waiting.append((attempt, answer))
-        if fold.runner is None:
-            fold.runner = asyncio.create_task(self._run_fold(head, fold), name="fold")
-        return await answer
-
-    async def _run_fold(self, head: bytes, fold: _Fold) -> None:
-        try:
-            while fold.waiting:
-                members: list[tuple[_Attempt, asyncio.Future[Committed]]] = []
-                names: set[bytes] = set()
-                while fold.waiting and len(members) < limits.FOLD_MUTATIONS_MAX:
-                    if fold.waiting[0][0].operation in names:  # the same request twice: the second is a replay
-                        break
-                    item = fold.waiting.popleft()
-                    if not item[1].done():
-                        members.append(item)
-                        names.add(item[0].operation)
-                if members:
-                    await self._send_fold(members)
-        finally:
-            del self._folds[head]
-
-    async def _send_fold(self, members: list[tuple[_Attempt, asyncio.Future[Committed]]]) -> None:
-        """Commit the members together; where that fails, each alone."""
-        committed: list[Committed] | None = None
-        if len(members) > 1:
-            try:
-                committed = await self._try_fold([attempt for attempt, _ in members])
-            except Exception:  # noqa: BLE001 - of one member; whose, and whether it is a replay, shows when each is alone
-                committed = None
-        for index, (attempt, answer) in enumerate(members):
-            if committed is not None:
-                _answer(answer, committed[index])
-                continue
-            try:
-                _answer(answer, await self._commit_alone(attempt))
-            except Exception as error:  # noqa: BLE001 - each caller hears of its own
-                if not answer.done():
-                    answer.set_exception(error)
-
-    async def _try_fold(self, attempts: list[_Attempt]) -> list[Committed] | None:
-        """Commit as one state; give the answers, or nothing if the state kept moving or a member is a replay."""
+        Give the answers, or nothing if the state kept moving or a member is a replay.
+        """
         target = attempts[0].steps[0].target
         mutations = [cast("Commuting", attempt.steps[0].mutation) for attempt in attempts]
         acts = tuple([attempt.act for attempt in attempts])
@@ -1022,16 +977,3 @@ def puts_of(planned: Plan) -> list[Put]:
         puts.append(Put(keys.history_record(head, record.sequence), raw))
     puts.extend([Put(reminder, b"") for reminder in planned.reminders])
     return puts
-
-
-@dataclass(slots=True)
-class _Fold:
-    """The commuting mutations of one entry that wait, and the task that sends them."""
-
-    waiting: deque[tuple[_Attempt, asyncio.Future[Committed]]]
-    runner: asyncio.Task[None] | None
-
-
-def _answer(waiter: asyncio.Future[Committed], committed: Committed) -> None:
-    if not waiter.done():
-        waiter.set_result(committed)
