@@ -79,10 +79,7 @@ class Access:
         self._clock = clock
         self._development_boards = development_boards
         # Each decision belongs to one state of its board's record, so a new policy is decided by anew.
-        self._readable: _Opened = {}
-        self._writable: _Opened = {}
-        self._lockable: _Opened = {}
-        self._revealable: _Opened = {}
+        self._opened: dict[Verb, _Opened] = {verb: {} for verb in Verb}
 
     def refused(self, principal: Principal, board_id: str, target: str, refusal: _Refusal) -> _Refusal:
         """Note an attempt that is refused, which its caller cannot notice; give the refusal."""
@@ -167,15 +164,7 @@ class Access:
         self, board: Board, principal: Principal, region: Region, verb: Verb, *, noted: bool = True
     ) -> OpenRegion:
         """Give the region under the policy of a board that was entered; as `open`."""
-        opened_before = (
-            self._readable
-            if verb is Verb.READ
-            else self._writable
-            if verb is Verb.WRITE
-            else self._lockable
-            if verb is Verb.LOCK
-            else self._revealable
-        )
+        opened_before = self._opened[verb]
         known = opened_before.get((principal, board, region))
         if known is not None:
             return known

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
+from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.core import keys, limits
 from kokuban_server.core.names import WITHOUT_ID
 from kokuban_server.ports.board_store import STRONG
@@ -56,19 +57,9 @@ async def gone(store: BoardStore, states: Iterable[PastState], deadline: float) 
 
 async def kept_state(store: BoardStore, head: bytes, revision: int, deadline: float) -> Record | None:
     """Find a state in an entry's history, newest first, or nothing."""
-    prefix, after = keys.history(head), b""
-    more = True
-    while more:
-        page = await store.scan(
-            prefix, after, limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline)
-        )
-        for record in page.records:
-            if record.revision == revision:
-                return record
-            if record.revision < revision:
-                return None
-            after = record.key
-        more = page.more
+    async for record in records_below(store, keys.history(head), deadline):
+        if record.revision <= revision:
+            return record if record.revision == revision else None
     return None
 
 

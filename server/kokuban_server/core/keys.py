@@ -115,7 +115,7 @@ def path_key(path: str) -> bytes:
 @lru_cache(maxsize=16_384)
 def head(region: bytes, path: str) -> bytes:
     """Give the key of an entry's present state. `region` comes from `region_prefix`."""
-    return HEAD + region + path_key(path)
+    return head_once(region, path)
 
 
 def head_once(region: bytes, path: str) -> bytes:

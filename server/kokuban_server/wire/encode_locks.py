@@ -38,8 +38,9 @@ _STATES = {
 
 def duration(ms: int) -> Duration:
     """Give milliseconds as a duration."""
-    seconds, rest = divmod(ms, 1000)
-    return Duration(seconds=seconds, nanos=rest * 1_000_000)
+    message = Duration()
+    _set(message, ms)
+    return message
 
 
 def _set(message: Duration | Timestamp, ms: int) -> None:
