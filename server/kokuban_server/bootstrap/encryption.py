@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from kokuban_server.adapters.files import WatchedFile
 from kokuban_server.bootstrap.stores import StartError
 from kokuban_server.core import limits
 
@@ -34,7 +35,6 @@ def open_encryption(path: Path | None) -> Encryption | None:
     if path is None:
         return None
     # Imported here: only who encrypts needs the library it stands on.
-    from kokuban_server.adapters.credentials.watched_file import WatchedFile  # noqa: PLC0415 - see above
     from kokuban_server.adapters.encryption import KeyFile, KeysInvalidError  # noqa: PLC0415 - see above
 
     try:

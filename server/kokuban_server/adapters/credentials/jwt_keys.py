@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from kokuban_server.adapters.credentials.watched_file import WatchedFile
+from kokuban_server.adapters.files import WatchedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from kokuban_server.adapters.credentials.registry import (
     parse_registry,
     render_registry,
 )
-from kokuban_server.adapters.credentials.watched_file import WatchedFile
+from kokuban_server.adapters.files import WatchedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kokuban_server.adapters.credentials.watched_file import WatchedFile
+from kokuban_server.adapters.files import WatchedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
