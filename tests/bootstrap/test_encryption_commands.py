@@ -36,6 +36,7 @@ def test_what_a_server_would_refuse_is_not_written(tmp_path: Path) -> None:
     assert not file.exists()
     file.write_text("broken", encoding="utf-8")
     refused("line 2", "keys", "add", "--keys", file)
-    (tmp_path / ".keys.partial").touch()
-    refused("is being changed", "keys", "add", "--keys", file)
     assert file.read_text(encoding="utf-8") == "broken"
+    absent = tmp_path / "none" / "keys"
+    refused(f"{absent}: ", "keys", "add", "--keys", absent)
+    assert not absent.parent.exists()

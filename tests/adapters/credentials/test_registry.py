@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -448,45 +446,6 @@ def test_an_edit_that_a_server_would_refuse_changes_nothing(path: Path) -> None:
         edit(path, lambda _: [], may_make=True)
     assert path.read_text() == "broken"
     assert list(path.parent.iterdir()) == [path]  # nothing is left lying about
-
-
-def test_an_edit_is_one_step_and_keeps_mode_and_link(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    edit(path, lambda _: [entry("one", TOKEN)], may_make=True)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    path.chmod(0o640)
-    link = path.with_name("link")
-    link.symlink_to(path.name)
-    before = path.stat().st_ino
-    with path.open("rb") as opened:
-        edit(link, lambda entries: [*entries, entry("two", OTHER_TOKEN)])
-        assert len(json.loads(opened.read())["principals"]) == 1  # who has begun to read reads the old one to its end
-    assert link.is_symlink()
-    assert path.stat().st_ino != before
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-    def fails(_: object, __: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    content = path.read_bytes()
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(RegistryRefused, match="No space left"):
-        edit(path, lambda _: [])
-    assert path.read_bytes() == content
-    assert sorted(one.name for one in path.parent.iterdir()) == ["link", path.name]
-
-
-def test_no_edit_is_lost_when_many_are_made_at_once(path: Path) -> None:
-    edit(path, lambda _: [], may_make=True)
-
-    def add(number: int) -> None:
-        edit(path, lambda entries: [*entries, entry(f"agent-{number}", new_token())])
-
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert {one.name for one in read_entries(path)} == {f"agent-{number}" for number in range(16)}
 
 
 def test_only_the_hash_of_a_token_is_kept_and_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

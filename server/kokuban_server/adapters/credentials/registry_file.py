@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kokuban_server.adapters.credentials.registry import (
@@ -18,10 +13,11 @@ from kokuban_server.adapters.credentials.registry import (
     parse_registry,
     render_registry,
 )
-from kokuban_server.adapters.files import WatchedFile
+from kokuban_server.adapters.files import WatchedFile, edit_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from kokuban_server.ports.clock import Clock
 
@@ -68,62 +64,23 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
 
 def edit(path: Path, change: Callable[[tuple[Entry, ...]], Iterable[Entry]], *, may_make: bool = False) -> None:
-    """Change a file's entries in one step: whoever reads it sees the old or the new ones. Raises `RegistryRefused`.
+    """Change a file's entries as `edit_file` does. Raises `RegistryRefused`."""
 
-    Edits take turns, so that none is lost. A new file is its owner's alone; an old one keeps its owner and mode, or the
-    server that it belongs to could not read it any more.
-    """
-    path = path.resolve()  # what a link points to is changed, not the link
+    def changed(content: bytes | None) -> bytes:
+        if content is None and not may_make:
+            raise RegistryRefused(f"{path} cannot be read: there is no such file")
+        entries = () if content is None else _parse(path, content)
+        try:
+            rendered = render_registry(checked(change(entries)))
+        except RegistryRefused as refused:
+            raise RegistryRefused(f"{path}: {refused}") from None
+        parse_registry(rendered)  # nothing is written that a server would refuse
+        return rendered.encode()
+
     try:
-        with _turn(path.parent):
-            is_new = may_make and not path.exists()
-            entries = () if is_new else read_entries(path)
-            try:
-                content = render_registry(checked(change(entries)))
-            except RegistryRefused as refused:
-                raise RegistryRefused(f"{path}: {refused}") from None
-            parse_registry(content)  # nothing is written that a server would refuse
-            _write(path, content.encode(), None if is_new else path.stat())
+        edit_file(path, changed)
     except OSError as error:
         raise RegistryRefused(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _write(path: Path, content: bytes, before: os.stat_result | None) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if before is not None:
-                if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
-                    os.fchown(handle, before.st_uid, before.st_gid)
-                os.fchmod(handle, before.st_mode & 0o777)
-            file.write(content)
-            file.flush()
-            os.fsync(handle)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Keep other edits in the folder waiting. The lock is the folder's own and leaves nothing behind."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _parse(path: Path, content: bytes) -> tuple[Entry, ...]:
