@@ -12,6 +12,7 @@ import jwt
 from kokuban_server.adapters.credentials.jwt_keys import KeysRefused, key_source
 from kokuban_server.adapters.credentials.registry import expired, invalid
 from kokuban_server.adapters.credentials.scope import SCOPE_FIELDS, FieldRefused, agent_id, read_scope, refuse_unknown
+from kokuban_server.adapters.files import Rereading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +51,10 @@ class JwtIssuer:
         self._audience = audience
         self._source = keys
         self._clock = clock
-        self._report = report
         self._leeway_s = leeway_s
-        self._fault = ""
+        self._rereading = Rereading(
+            keys.read_if_changed, KeysRefused, lambda fault: report(f"{fault}; the keys from before stay in force")
+        )
         self._keys: tuple[VerifyKey, ...] = ()
         self._remembered: dict[bytes, Principal] = {}
         self._subscribers: list[Callable[[], None]] = []
@@ -74,15 +76,8 @@ class JwtIssuer:
 
     async def refresh(self) -> None:
         """Read the keys again if they may have changed; those that cannot be used change nothing and are reported once."""
-        try:
-            keys = await self._source.read_if_changed()
-        except KeysRefused as refused:
-            if str(refused) != self._fault:
-                self._fault = str(refused)
-                self._report(f"{refused}; the keys from before stay in force")
-            return
+        keys = await self._rereading.read()
         if keys is not None:
-            self._fault = ""
             self._use(keys)
 
     def subscribe(self, on_change: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from kokuban_server.adapters.credentials.registry import (
     parse_registry,
     render_registry,
 )
-from kokuban_server.adapters.files import WatchedFile, edit_file
+from kokuban_server.adapters.files import Rereading, WatchedFile, edit_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,21 +30,17 @@ class RegistryFile(Registry):
     def __init__(self, path: Path, clock: Clock, report: Callable[[str], None]) -> None:
         """Read the file. Raises `RegistryRefused`."""
         self._file = WatchedFile(path, FILE_BYTES_MAX)
-        self._report = report
-        self._fault = ""
+        self._rereading = Rereading(
+            lambda: asyncio.to_thread(self._read_if_changed),
+            RegistryRefused,
+            lambda fault: report(f"{fault}; what it said before stays in force"),
+        )
         super().__init__(self._read_if_changed() or (), clock)
 
     async def refresh(self) -> None:
         """Read the file again if it has changed."""
-        try:
-            entries = await asyncio.to_thread(self._read_if_changed)
-        except RegistryRefused as refused:
-            if str(refused) != self._fault:
-                self._fault = str(refused)
-                self._report(f"{refused}; what it said before stays in force")
-            return
+        entries = await self._rereading.read()
         if entries is not None:
-            self._fault = ""
             self.replace(entries)
 
     def _read_if_changed(self) -> tuple[Entry, ...] | None:

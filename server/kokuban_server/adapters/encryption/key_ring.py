@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from kokuban_server.adapters.files import Rereading
 from kokuban_server.core import limits
 from kokuban_server.ports.sealer import KeyUnknownError, NotOpenedError
 
@@ -108,21 +109,16 @@ class KeyFile(KeyRing):
         Raises `KeysInvalidError` and OSError.
         """
         self._read_if_changed = read_if_changed
-        self._report = report
-        self._fault = ""
+        self._rereading = Rereading(
+            lambda: asyncio.to_thread(self._keys_if_changed), (OSError, KeysInvalidError), report
+        )
         super().__init__(parse_keys(read_if_changed() or b""))
 
     async def refresh(self) -> bool:
         """Read the file again if it has changed; say whether there are other keys now."""
-        try:
-            content = await asyncio.to_thread(self._read_if_changed)
-            keys = None if content is None else parse_keys(content)
-        except (OSError, KeysInvalidError) as fault:
-            if str(fault) != self._fault:
-                self._fault = str(fault)
-                self._report(self._fault)
-            return False
-        if keys is None:
-            return False
-        self._fault = ""
-        return self.replace(keys)
+        keys = await self._rereading.read()
+        return keys is not None and self.replace(keys)
+
+    def _keys_if_changed(self) -> dict[str, bytes] | None:
+        content = self._read_if_changed()
+        return None if content is None else parse_keys(content)
