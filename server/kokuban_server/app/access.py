@@ -146,24 +146,21 @@ class Access:
         """Take in a board's record that was read; give the newest that is known."""
         return self._boards.learn(record.key, record.value, record.revision)
 
-    def open(
-        self, principal: Principal, board_id: str, region: Region, verb: Verb, *, noted: bool = True
-    ) -> OpenRegion:
+    def open(self, principal: Principal, board_id: str, region: Region, verb: Verb) -> OpenRegion:
         """Give the region for reading, writing, locking or revealing.
 
         Raises `NotFound` if the principal may not read it, whether or not there is anything in it, and `WriteForbidden` or
-        `RevealForbidden` if it may be read but not that. The board must have been entered. Not `noted` is a refusal of what the
-        caller did not ask for: for instance a region that somebody else's lock names.
+        `RevealForbidden` if it may be read but not that. The board must have been entered.
         """
-        board = self._boards.at_hand(principal.tenant, board_id)
-        if board is None:
-            raise StoreUnavailable("the board has to be looked up again")
-        return self.open_under(board, principal, region, verb, noted=noted)
+        return self.open_under(self._entered(principal, board_id), principal, region, verb)
 
     def open_under(
         self, board: Board, principal: Principal, region: Region, verb: Verb, *, noted: bool = True
     ) -> OpenRegion:
-        """Give the region under the policy of a board that was entered; as `open`."""
+        """Give the region under the policy of a board that was entered; as `open`.
+
+        Not `noted` is a refusal of what the caller did not ask for: for instance a region that somebody else's lock names.
+        """
         opened_before = self._opened[verb]
         known = opened_before.get((principal, board, region))
         if known is not None:
@@ -185,12 +182,25 @@ class Access:
         opened_before[principal, board, region] = opened
         return opened
 
-    def readable(self, board: Board, principal: Principal, region: Region) -> OpenRegion | None:
-        """Give a region that the principal did not ask for itself, for reading; nothing if it may not read it."""
+    def readable(self, principal: Principal, board_id: str, region: Region) -> OpenRegion | None:
+        """Give a region that the principal did not ask for itself, for reading; nothing if it may not read it.
+
+        The board must have been entered.
+        """
+        return self.readable_under(self._entered(principal, board_id), principal, region)
+
+    def readable_under(self, board: Board, principal: Principal, region: Region) -> OpenRegion | None:
+        """Give the region under the policy of a board that was entered; as `readable`."""
         try:
             return self.open_under(board, principal, region, Verb.READ, noted=False)
         except NotFound:
             return None
+
+    def _entered(self, principal: Principal, board_id: str) -> Board:
+        board = self._boards.at_hand(principal.tenant, board_id)
+        if board is None:
+            raise StoreUnavailable("the board has to be looked up again")
+        return board
 
     async def show(self, principal: Principal, opened: Sequence[OpenRegion], deadline: float) -> None:
         """Come back when what was read of the regions may be shown: asked for again, and accounted for. Raises `NotFound`."""

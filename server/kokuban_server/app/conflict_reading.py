@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s, of_one_act
 from kokuban_server.app.following import until_drained
-from kokuban_server.app.lock_views import Sight
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Verb
 from kokuban_server.core.conflict_summary import Summary
 from kokuban_server.core.names import parse_region
-from kokuban_server.core.refusals import NotFound, TokenAheadOfStore
+from kokuban_server.core.refusals import TokenAheadOfStore
 from kokuban_server.core.revision import revision_of
 from kokuban_server.ports.board_store import STRONG, Snapshot
 from kokuban_server.records.conflict_codec import decode_conflict
@@ -23,7 +22,7 @@ from kokuban_server.records.conflict_codec import decode_conflict
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
-    from kokuban_server.app.access import Access
+    from kokuban_server.app.access import Access, OpenRegion
     from kokuban_server.app.store_time import StoreTime
     from kokuban_server.core.access import Principal
     from kokuban_server.core.conflicts import Conflict, ConflictFilter
@@ -158,14 +157,13 @@ class _Reader:
         self._access = access
         self._principal = principal
         self._board = board
-        self._sight = Sight(access, principal, board)
         self._known: dict[str, bool] = {}
 
     def names(self, region: str) -> bool:
         """Say whether the caller may read a region."""
         known = self._known.get(region)
         if known is None:
-            known = self._known[region] = self._sight.reads(parse_region(region))
+            known = self._known[region] = self._open(region) is not None
         return known
 
     def shown(self, events: Iterable[Event], wanted: ConflictFilter) -> list[Conflict]:
@@ -183,13 +181,11 @@ class _Reader:
             for region in (conflict.region, *(party.regions if party is not None else ()))
             if self.names(region)
         }
-        opened = []
-        for region in sorted(regions):
-            with contextlib.suppress(NotFound):
-                opened.append(
-                    self._access.open(self._principal, self._board, parse_region(region), Verb.READ, noted=False)
-                )
+        opened = [one for one in map(self._open, sorted(regions)) if one is not None]
         await self._access.account(self._principal, opened, deadline)
+
+    def _open(self, region: str) -> OpenRegion | None:
+        return self._access.readable(self._principal, self._board, parse_region(region))
 
 
 class _Log:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kokuban_server.core.access import Verb
-from kokuban_server.core.refusals import Holder, NotFound
+from kokuban_server.core.refusals import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,11 +27,7 @@ class Sight:
 
     def reads(self, region: Region) -> bool:
         """Say whether the caller may read a region."""
-        try:
-            self._access.open(self._principal, self._board, region, Verb.READ, noted=False)
-        except NotFound:
-            return False
-        return True
+        return self._access.readable(self._principal, self._board, region) is not None
 
     def require_locking(self, regions: Iterable[Region]) -> None:
         """Raise `NotFound` or `WriteForbidden` if the caller may not lock in one of the regions any more."""

@@ -165,7 +165,7 @@ class _Walk:
     def _may_read(self, head: bytes) -> bool:
         _, _, key = keys.parse_head(head)
         if key.region not in self.opened:
-            opened = self._access.readable(self._board, self._principal, key.region)
+            opened = self._access.readable_under(self._board, self._principal, key.region)
             if opened is None:
                 return False
             self.opened[key.region] = opened

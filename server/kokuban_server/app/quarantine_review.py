@@ -180,7 +180,7 @@ class QuarantineReview:
         return await self._access.enter(principal, board_id, deadline)
 
     def _may_read(self, principal: Principal, board: Board, named: Sequence[EntryKey]) -> bool:
-        return all(self._access.readable(board, principal, key.region) is not None for key in named)
+        return all(self._access.readable_under(board, principal, key.region) is not None for key in named)
 
     async def _account(self, principal: Principal, board: Board, found: Sequence[OnShelf], deadline: float) -> None:
         """Record that other agents' private memory is read, where what was held back would go there."""

@@ -378,7 +378,7 @@ class Reads:
     def _may_read(self, principal: Principal, region: OpenRegion, parent: Parent) -> bool:
         if parent.key.region == region.region:
             return True
-        return self._access.readable(region.board, principal, parent.key.region) is not None
+        return self._access.readable_under(region.board, principal, parent.key.region) is not None
 
     async def _note(
         self,

@@ -143,7 +143,7 @@ class Removals:
         for head, state, fate, is_present in _fates(seen):
             _, _, key = keys.parse_head(head)
             if key.region not in opened:
-                opened[key.region] = self._access.readable(board, principal, key.region)
+                opened[key.region] = self._access.readable_under(board, principal, key.region)
             if opened[key.region] is not None and len(findings) < limits.REMOVAL_FINDINGS_ENTRIES_MAX:
                 findings.append(Finding(key, state.revision, fate, is_present))
         await self._access.show(principal, [region for region in opened.values() if region is not None], deadline)

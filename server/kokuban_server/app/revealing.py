@@ -50,7 +50,7 @@ class Revealing:
         Raises as `Reads.get`, and `RevealForbidden`.
         """
         board = await self._access.enter(principal, board_id, deadline)
-        if self._access.readable(board, principal, key.region) is not None:  # else the read says that nothing is there
+        if self._access.readable_under(board, principal, key.region) is not None:  # else the read finds nothing
             self._access.open_under(board, principal, key.region, Verb.REVEAL)
         if at is None:
             found, revision = await self._reads.get(principal, board_id, key, AskStrong(), deadline, trusting)

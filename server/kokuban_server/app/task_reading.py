@@ -110,7 +110,7 @@ class TaskReading:
             revision = revision or page.revision
             for record in page.records:
                 after = record.key
-                opened = self._readable(principal, board, record.key)
+                opened = self._access.readable(principal, board, keys.parse_task(record.key))
                 if opened is not None:
                     found.append((opened, record))
                     budget -= len(record.value)
@@ -131,12 +131,6 @@ class TaskReading:
         # A token names what was shown last, and never what may not be read.
         next_token = page_token(shown[-1][1].key, prefix, prefix) if shown and (more or len(found) > page_size) else ""
         return standings, next_token, revision
-
-    def _readable(self, principal: Principal, board: str, key: bytes) -> OpenRegion | None:
-        try:
-            return self._access.open(principal, board, keys.parse_task(key), Verb.READ, noted=False)
-        except NotFound:
-            return None
 
     async def list_events(
         self,
