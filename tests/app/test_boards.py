@@ -1,10 +1,15 @@
-"""What a server knows of boards: how old it may be, and what it costs to keep it so."""
+"""What a server knows of boards: how old it may be, and what it costs to keep it so.
+
+Time is virtual, and passes of itself only where how long something lasts is the rule.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING
+
+import pytest
 
 from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.app.boards import Boards
@@ -15,7 +20,7 @@ from kokuban_server.core.policy import Policy, RegionRule
 from kokuban_server.core.refusals import StoreCorrupt, StoreUnavailable, WatchGap
 from kokuban_server.records.board_codec import encode_board
 from tests.simulation.simulated_replica import SimulatedClock
-from tests.simulation.virtual_time import run
+from tests.simulation.virtual_time import run, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -66,7 +71,7 @@ def in_virtual_time(story: Callable[[Store, Boards], Coroutine[None, None, None]
         await store.lay_down(1)
         boards = Boards(store)
         await boards.read("acme", "main", 1.0)
-        await asyncio.sleep(1.0)
+        await until(lambda: boards.stands)
         await story(store, boards)
         await boards.close()
         await store.close()
@@ -104,12 +109,13 @@ def test_a_board_that_nobody_uses_is_not_read() -> None:
 
 def test_a_new_policy_is_known_as_soon_as_the_watch_brings_it() -> None:
     async def story(store: Store, boards: Boards) -> None:
+        read = store.reads
         told: list[int] = []
         boards.followers[lambda: told.append(number_of(boards))] = None
         await store.lay_down(2)
-        await asyncio.sleep(0.001)
-        assert number_of(boards) == 2
+        await until(lambda: number_of(boards) == 2)
         assert told == [2]
+        assert store.reads == read  # nothing but the watch has brought it
 
     in_virtual_time(story)
 
@@ -131,9 +137,8 @@ def test_a_store_that_does_not_answer_is_not_replaced_by_what_is_remembered_of_i
     async def story(store: Store, boards: Boards) -> None:
         store.answers = False
         begun = asyncio.get_running_loop().time()
-        while number_of(boards):  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
-        assert 8 < asyncio.get_running_loop().time() - begun < 10
+        await until(lambda: number_of(boards) == 0)
+        assert 9.9 < asyncio.get_running_loop().time() - begun < 10.1  # it was read just before
         store.answers = True
         await boards.read("acme", "main", 1.0)
         assert number_of(boards) == 1
@@ -145,10 +150,8 @@ def test_what_changed_while_the_watch_was_broken_is_read_anew() -> None:
     async def story(store: Store, boards: Boards) -> None:
         store.gap = True
         await store.lay_down(2)
-        await asyncio.sleep(0.01)
-        assert number_of(boards) == 0  # nothing is relied on while the watch is not there
-        await asyncio.sleep(1.0)
-        assert number_of(boards) == 2
+        await until(lambda: number_of(boards) == 0)  # nothing is relied on while the watch is not there
+        await until(lambda: number_of(boards) == 2)
 
     in_virtual_time(story)
 
@@ -158,13 +161,12 @@ def test_one_boards_record_that_cannot_be_read_is_told_to_its_own_and_keeps_no_o
         await store.lay_down(1, OTHER_KEY)
         await boards.read("acme", "other", 1.0)
         await store.put(OTHER_KEY, b"\xff")
-        await asyncio.sleep(0.001)
-        assert boards.at_hand("acme", "other") is None
-        with contextlib.suppress(StoreCorrupt):
+        await until(lambda: boards.at_hand("acme", "other") is None)
+        with pytest.raises(StoreCorrupt):
             await boards.read("acme", "other", 1.0)
-            raise AssertionError
+        read = store.reads
         await store.lay_down(2)
-        await asyncio.sleep(0.001)
-        assert number_of(boards) == 2
+        await until(lambda: number_of(boards) == 2)
+        assert store.reads == read  # nothing had to be loaded anew
 
     in_virtual_time(story)

@@ -14,7 +14,7 @@ from tests.simulation.simulated_replica import BOARD, START_MS
 from tests.simulation.simulated_store import FaultyStore, Weather
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from kokuban_server.ports.board_store import WatchBatch
     from tests.simulation.simulated_replica import SimulatedReplica
@@ -85,12 +85,6 @@ class Player:
     async def let_go(self, granted: Granted) -> None:
         released, _ = await self.server.held_locks.release(self.principal, BOARD, self.fence(granted), deadline())
         assert released
-
-
-async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not fact():  # noqa: ASYNC110 - looked at, not told
-            await asyncio.sleep(0.01)
 
 
 def held_back(server: SimulatedReplica, store: RecordedStore) -> asyncio.Event:

@@ -26,11 +26,11 @@ from kokuban_server.core.revision import revision_of
 from kokuban_server.ports.board_store import STRONG, WatchBatch
 from kokuban_server.records.codec import decode_entry
 from tests.simulation.broken_stores import LosesEvents, RevivesDead
-from tests.simulation.lock_stories import Player, held_back, until
+from tests.simulation.lock_stories import Player, held_back
 from tests.simulation.simulated_agents import head_of
 from tests.simulation.simulated_replica import BOARD, START_MS, SimulatedReplica, Tuning, adopting_task
 from tests.simulation.simulated_store import FaultyStore, RecordedStore, Weather
-from tests.simulation.virtual_time import Deadlock, run
+from tests.simulation.virtual_time import Deadlock, run, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence

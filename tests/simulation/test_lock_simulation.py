@@ -25,11 +25,11 @@ from tests.simulation.broken_locks import BROKEN, Broken, UncheckedWaits, WakesN
 from tests.simulation.lock_invariants import judge_locks
 from tests.simulation.lock_journal import LockJournal
 from tests.simulation.lock_simulation import STORM, simulate_locks
-from tests.simulation.lock_stories import Player, held_back, until
+from tests.simulation.lock_stories import Player, held_back
 from tests.simulation.simulated_replica import BOARD, SOUND, START_MS, Parts, SimulatedReplica, Tuning, adopting_task
 from tests.simulation.simulated_store import RecordedStore, Weather
 from tests.simulation.simulation import SimulationFailed
-from tests.simulation.virtual_time import run
+from tests.simulation.virtual_time import run, until
 
 _SEEDS = 30
 _SEEDS_AT_ONCE = 10

@@ -8,7 +8,7 @@ import selectors
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 _T = TypeVar("_T")
 
@@ -65,3 +65,10 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
             return runner.run(main)
     finally:
         gc.enable()
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    """Come back when something holds; fail if it does not within a minute of virtual time."""
+    async with asyncio.timeout(60):
+        while not fact():  # noqa: ASYNC110 - looked at, not told
+            await asyncio.sleep(0.01)
