@@ -12,7 +12,6 @@ import pytest
 
 import kokuban_client
 from kokuban_client import AuditFaultKind, errors, sync
-from kokuban_client.cli import main
 from kokuban_client.cli._connection import EXIT_CODES
 from kokuban_client.testing import ServerProcess
 from kokuban_server.adapters.sqlite import SqliteStore
@@ -23,6 +22,8 @@ from tests.audit_harm import content, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.client.commands import Answer
 
 
 @pytest.fixture
@@ -35,23 +36,6 @@ def server(folder: Path) -> Iterator[ServerProcess]:
     """A server of the test's own, because a log is the whole tenant's."""
     with ServerProcess(store=f"sqlite:{folder}", environment={"KOKUBAN_AUDIT_ANCHOR_INTERVAL_S": "0.05"}) as process:
         yield process
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "bookkeeper")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 async def test_an_auditor_reads_all_records_and_has_the_log_judged(server: ServerProcess) -> None:
@@ -92,7 +76,7 @@ async def test_an_auditor_reads_all_records_and_has_the_log_judged(server: Serve
 
 
 def test_the_command_line_shows_the_log_and_fails_when_it_is_broken(
-    server: ServerProcess, folder: Path, kokuban: Callable[..., tuple[int, str, str]]
+    server: ServerProcess, folder: Path, kokuban: Callable[..., Answer]
 ) -> None:
     with sync.connect(server.address, agent="chief", roles=["operator"]) as chief:
         for name in ("launch", "landing", "return"):

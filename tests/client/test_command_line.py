@@ -25,39 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
 KOKUBAN = [sys.executable, "-c", "import sys; from kokuban_client.cli import main; sys.exit(main())"]
-
-
-class Answer:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def one(self) -> dict[str, object]:
-        (line,) = self.lines
-        return line
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("KOKUBAN_ROLES", "KOKUBAN_BOARD", "KOKUBAN_TIMEOUT", "KOKUBAN_JSON", "KOKUBAN_FENCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-    return run
 
 
 def test_an_entry_is_written_shown_changed_listed_and_removed(kokuban: Callable[..., Answer], region: str) -> None:
@@ -114,7 +84,7 @@ def test_a_watch_shows_changes_and_where_to_go_on(kokuban: Callable[..., Answer]
     kokuban("put", region, "b", "2", "--new", "--reason", "more")
     later = kokuban("watch", region, "--after", token, "--count", "1", "--json").one
     assert later["kind"] == "change"
-    assert later["entry"]["path"] == "b"  # type: ignore[index] # JSON
+    assert later["entry"]["path"] == "b"
     shown = kokuban("watch", region, "--after", token, "--count", "1").out
     assert re.fullmatch(rf"\d+@[0-9a-f]+  put  {region}/b  by me  \(more\)  2\n", shown)
 

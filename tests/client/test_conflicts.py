@@ -11,7 +11,6 @@ import pytest
 
 import kokuban_client
 from kokuban_client import ConflictOutcome, errors, sync
-from kokuban_client.cli import main
 from kokuban_client.testing import ServerProcess
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kokuban_client import Board
+    from tests.client.commands import Answer
 
 BOUND_S = 30.0
 
@@ -28,23 +28,6 @@ def server() -> Iterator[ServerProcess]:
     """A server of the test's own, because the log is the whole board's."""
     with ServerProcess(store="memory:") as process:
         yield process
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "onlooker")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 async def lose(winner: Board, loser: Board, path: str) -> errors.Conflict:
@@ -129,9 +112,7 @@ def test_the_client_for_threads_does_the_same(server: ServerProcess) -> None:
         assert winner.conflict_summary().count == 1
 
 
-async def test_the_command_line_shows_conflicts(
-    server: ServerProcess, kokuban: Callable[..., tuple[int, str, str]]
-) -> None:
+async def test_the_command_line_shows_conflicts(server: ServerProcess, kokuban: Callable[..., Answer]) -> None:
     assert kokuban("conflict", "top")[:2] == (0, "no conflicts\n")
     async with (
         kokuban_client.connect(server.address, agent="winner") as one,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from tests.client.commands import Answer
+
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
@@ -36,24 +38,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "chief")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-def test_the_command_tells_repairs_and_says_what_is_left(kokuban: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_tells_repairs_and_says_what_is_left(kokuban: Callable[..., Answer]) -> None:
     code, out, _ = kokuban("--roles", "operator", "doctor")
     assert code == EXIT_CODES["store has findings"]
     lines = out.splitlines()
@@ -73,7 +58,7 @@ def test_the_command_tells_repairs_and_says_what_is_left(kokuban: Callable[..., 
 
 
 def test_the_command_says_who_may_use_it_and_that_it_needs_a_server(
-    kokuban: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    kokuban: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, err = kokuban("doctor")
     assert (code, out) == (EXIT_CODES["refused"], "")

@@ -9,33 +9,15 @@ import pytest
 
 import kokuban_client
 from kokuban_client import External, Source, SourceKind, Trust, TrustTooLow, Withheld, errors, sync
-from kokuban_client.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_client import Board
     from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
-Answer = tuple[int, str, str]
 PAGE = Source(SourceKind.EXTERNAL, "https://blog.example/post")
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 async def test_external_text_is_asked_for_by_name_and_does_not_print(board: Board, region: str) -> None:

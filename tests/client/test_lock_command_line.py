@@ -12,49 +12,24 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 import kokuban_client
 from kokuban_client import Fence, sync
-from kokuban_client.cli import _running, main
+from kokuban_client.cli import _running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
 KOKUBAN = [sys.executable, "-c", "import sys; from kokuban_client.cli import main; sys.exit(main())"]
 SHELL = f'kokuban() {{ {" ".join(repr(word) for word in KOKUBAN)} "$@"; }}\n'
-
-
-class Answer:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON", "FENCE", "SESSION"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capfd.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

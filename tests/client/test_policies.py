@@ -22,14 +22,14 @@ from kokuban_client import (
     errors,
 )
 from kokuban_client._wire import policies
-from kokuban_client.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from kokuban_client import Client
     from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
 RULES = (
     RegionRule(
@@ -148,18 +148,9 @@ def test_a_policy_file_that_makes_no_sense_is_refused_with_what_is_wrong(text: s
         policies.read_policy_json(text)
 
 
-def test_a_policy_is_kept_in_a_file_from_the_command_line(
-    server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON", "FENCE"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--roles", "member,operator", "--board", "by-file", *arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+def test_a_policy_is_kept_in_a_file_from_the_command_line(tmp_path: Path, kokuban: Callable[..., Answer]) -> None:
+    def run(*arguments: str) -> Answer:
+        return kokuban("--roles", "member,operator", "--board", "by-file", *arguments)
 
     assert run("board", "create", "by-file")[0] == 0
     file = tmp_path / "policy.json"

@@ -8,35 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kokuban_client import ContentQuarantined, External, QuarantineState, Source, SourceKind, Trust, errors
-from kokuban_client.cli import main
 from tests.core.obfuscations import ORDERS_EN, hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kokuban_client import Board
-    from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
-Answer = tuple[int, str, str]
 ORDER = hidden("en", ORDERS_EN[0], "HTML comment")
 
 
 @pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "boss")
-    monkeypatch.setenv("KOKUBAN_ROLES", "member,supervisor")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def roles() -> str:
+    return "member,supervisor"
 
 
 def page(uri: str) -> Source:

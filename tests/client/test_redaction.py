@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kokuban_client import RedactionHandling, RedactionKind, errors, sync
-from kokuban_client.cli import main
 from kokuban_client.cli._connection import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -17,26 +16,9 @@ if TYPE_CHECKING:
 
     import kokuban_client
     from kokuban_client.testing import ServerProcess
+    from tests.client.commands import Answer
 
-Answer = tuple[int, str, str]
 SECRET = "Zx9!kLmQ7w"  # noqa: S105 - made up
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 async def test_a_secret_is_told_by_its_place_and_is_not_in_the_text_that_comes_back(

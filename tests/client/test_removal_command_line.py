@@ -8,32 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kokuban_client.cli import main
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kokuban_client.testing import ServerProcess
-
-Answer = tuple[int, str, str]
+    from tests.client.commands import Answer
 
 
 @pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "op")
-    monkeypatch.setenv("KOKUBAN_ROLES", "member,operator")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def roles() -> str:
+    return "member,operator"
 
 
 @pytest.fixture
@@ -56,7 +39,7 @@ def test_a_trace_is_printed_as_a_tree(kokuban: Callable[..., Answer], region: st
     note, parent = out.splitlines()
     shown = uri.replace("\x1b", "\\x1b")
     assert (code, note.startswith(f"{region}/note@")) == (0, True)
-    assert parent == f"└─ declared: {region}/page@{page}  external  by op  from external {shown}"
+    assert parent == f"└─ declared: {region}/page@{page}  external  by me  from external {shown}"
     _, out, _ = kokuban("trust", "trace", region, "page", "--at", page, "--descendants")
     assert out.splitlines()[1].startswith(f"└─ declared: {region}/note@")
     told = json.loads(kokuban("--json", "trust", "trace", region, "note", "--depth", "1")[1])

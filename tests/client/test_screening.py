@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kokuban_client import FindingSeverity, ScreeningVerdict, SourceKind, errors, sync
-from kokuban_client.cli import main
 from kokuban_client.cli._connection import EXIT_CODES
 from tests.core.obfuscations import ORDERS_EN, ORDERS_ZH, hidden
 
@@ -19,25 +18,7 @@ if TYPE_CHECKING:
 
     import kokuban_client
     from kokuban_client.testing import ServerProcess
-
-Answer = tuple[int, str, str]
-
-
-@pytest.fixture
-def kokuban(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    for name in ("ROLES", "BOARD", "TIMEOUT", "JSON"):
-        monkeypatch.delenv(f"KOKUBAN_{name}", raising=False)
-    monkeypatch.setenv("KOKUBAN_ADDRESS", server.address)
-    monkeypatch.setenv("KOKUBAN_AGENT", "me")
-
-    def run(*arguments: str) -> Answer:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    from tests.client.commands import Answer
 
 
 async def test_a_hidden_order_is_found_and_shown(board: kokuban_client.Board) -> None:
