@@ -16,6 +16,7 @@ from kokuban_server.app.folds import Folds
 from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins, is_plain
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.quarantine_shelf import OnShelf, marker_of, name_of
+from kokuban_server.app.stages import NEXT_STAGE
 from kokuban_server.app.task_writing import is_event, prefix_of
 from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
@@ -541,6 +542,7 @@ class Commits:
             return await self._commit_now(attempt)
 
     async def _commit_now(self, attempt: _Attempt) -> Committed:
+        await NEXT_STAGE
         states = self._guess(attempt)
         certain = states is None
         if states is None:
@@ -554,6 +556,7 @@ class Commits:
                 if certain:
                     raise
             else:
+                await NEXT_STAGE
                 revision = await self._apply(change, [attempt])
                 if revision is not None:
                     self._learn(planned, revision, attempt.happening)

@@ -287,7 +287,8 @@ class TaskClaims:
         target = opened.target_of_events(EntryKey(request.region, EVENTS_PATH))
         nothing_said = Value(Form.TEXT, "")
         steps = [
-            at_its_place(Step(target, RecordEvent(event, nothing_said, {}, "claim"), 0), event) for event in events
+            at_its_place(Step(target, RecordEvent(event, nothing_said, {}, "claim"), 0), opened.prefix, event)
+            for event in events
         ]
         states = {step.target.head: NOTHING for step in steps}
         moment = Moment(now_ms, self._time.seen_ms, self._store.port.epoch)

@@ -258,10 +258,10 @@ class TaskWriting:
             known = looked.tasks[prefix]
             last, state = now.get(prefix, (known.last_event, known.state))
             place = f"mutations[{step.place}].{mutation.kind}"
-            if mutation.event.type is EventType.TASK_CREATED and last:
-                raise _exists(step, known, place, moment)
-            action = _action_key(prefix, mutation.event)
             asked = mutation.event
+            if asked.type is EventType.TASK_CREATED and last:
+                raise _exists(step, known, place, moment)
+            action = _action_key(prefix, asked)
             recorded = {(asked.step, asked.subject): looked.actions[action]} if action in looked.actions else {}
             ground = Ground(step.target.key.region.id, held, recorded, moment.now_ms)
             event = judged(state, asked, last + 1, place, ground)
@@ -276,7 +276,7 @@ class TaskWriting:
                 deletes += _lock_of(board_prefix, state.steps[event.step].lock_id)
             now[prefix] = event.number, after(state, event)
             numbers.append(event.number)
-            planned.append(at_its_place(step, event))
+            planned.append(at_its_place(step, prefix, event))
         tasks = {prefix: (looked.tasks[prefix], *how) for prefix, how in now.items()}
         for prefix, (known, last, state) in tasks.items():
             guards += known.guards(prefix)
@@ -287,22 +287,20 @@ class TaskWriting:
         """Give steps with their events at the places that they were given."""
         left = list(numbers)
         return [
-            at_its_place(step, step.mutation.event._replace(number=left.pop(0)))
+            at_its_place(step, prefix_of(step.target), step.mutation.event._replace(number=left.pop(0)))
             if left and isinstance(step.mutation, RecordEvent)
             else step
             for step in steps
         ]
 
 
-def at_its_place(step: Step, event: TaskEvent) -> Step:
-    """Give a step that writes an event where its number says."""
-    mutation = step.mutation
+def at_its_place(step: Step, prefix: bytes, event: TaskEvent) -> Step:
+    """Give a step that writes an event where its number says; `prefix` is of its task's region."""
+    ((region, _), _, rules, generation), mutation, place, label = step
     assert isinstance(mutation, RecordEvent)  # noqa: S101 - for the type checker: callers have looked
-    (region, _), _, rules, generation = target = step.target
-    path = event_path(event.number)
-    target = Target(EntryKey(region, path), keys.head_once(prefix_of(target), path), rules, generation)
-    recorded = RecordEvent(event, mutation.value, mutation.words, mutation.kind)
-    return Step(target, recorded, step.place, step.label)
+    number = event.number
+    target = Target(EntryKey(region, event_path(number)), keys.event_head(prefix, number), rules, generation)
+    return Step(target, RecordEvent(event, mutation.value, mutation.words, mutation.kind), place, label)
 
 
 def _known(prefix: bytes, log: Record | None, state: Record | None) -> KnownTask:

@@ -8,6 +8,7 @@ import structlog
 
 from kokuban.v1 import lock_service_pb2 as lock_service_pb
 from kokuban.v1 import session_service_pb2 as session_pb
+from kokuban_server.app.stages import NEXT_STAGE
 from kokuban_server.core.refusals import InvalidRequest
 from kokuban_server.core.revision import encode_token
 from kokuban_server.wire import decode_locks, encode_locks
@@ -153,6 +154,7 @@ class LockService:
             granted = await self._requests.acquire(call.principal, request, tell, call.deadline)
         finally:
             go_on_alone()
+        await NEXT_STAGE
         return encode_locks.acquired(granted, self._epoch).SerializeToString()
 
     async def _looked_through(
@@ -189,7 +191,9 @@ class LockService:
     async def release_lock(self, raw: bytes, call: Call) -> bytes:
         """Give a lock back."""
         board, fence = decode_locks.fence_of(parse_message(lock_service_pb.ReleaseLockRequest, raw))
+        await NEXT_STAGE
         released, revision = await self._held.release(call.principal, board, fence, call.deadline)
+        await NEXT_STAGE
         outcome = lock_service_pb.RELEASE_OUTCOME_RELEASED if released else lock_service_pb.RELEASE_OUTCOME_ALREADY_GONE
         return lock_service_pb.ReleaseLockResponse(
             outcome=outcome, token=encode_token(self._epoch, revision)

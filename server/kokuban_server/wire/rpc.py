@@ -18,6 +18,7 @@ import grpc
 import structlog
 
 from kokuban_server.app.origin import ORIGIN
+from kokuban_server.app.stages import NEXT_STAGE
 from kokuban_server.core import limits
 from kokuban_server.core.audit import Origin
 from kokuban_server.core.rates import Bucket, Rate
@@ -186,6 +187,7 @@ class Calls:
                     if writes:
                         call.usage.write()
                     response = await handler(request, call)
+                    await NEXT_STAGE
                     code = "OK"
                     return response
             except Refusal as refusal:
@@ -216,9 +218,12 @@ class Calls:
         handler, writes = method
 
         async def progress(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            return await self._in_stream(
-                name, context, lambda call: handler(request, call, context.write), writes=writes
-            )
+            async def respond(call: Call) -> bytes:
+                last = await handler(request, call, context.write)
+                await NEXT_STAGE
+                return last
+
+            return await self._in_stream(name, context, respond, writes=writes)
 
         return progress
 

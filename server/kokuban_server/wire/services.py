@@ -12,6 +12,7 @@ from kokuban.v1 import board_service_pb2 as board_pb
 from kokuban.v1 import commit_pb2, error_reason_pb2
 from kokuban_server.app.deadlines import of_one_act
 from kokuban_server.app.redactions import NOTHING
+from kokuban_server.app.stages import NEXT_STAGE
 from kokuban_server.core import limits
 from kokuban_server.core.refusals import InvalidRequest, Refusal, ServerDraining
 from kokuban_server.wire import decode, encode
@@ -89,7 +90,9 @@ class BoardService:
         self, message: commit_pb2.CommitRequest, call: Call, deadline: float
     ) -> commit_pb2.CommitResponse:
         request = decode.commit_request(message, self._request_ids.digest, call.traceparent)
+        await NEXT_STAGE
         answer, redacted = await self._commits.commit(call.principal, message, request, deadline)
+        await NEXT_STAGE
         response = encode.committed(answer, self._epoch)
         if redacted is not NOTHING:
             response.redactions.extend(redactions(redacted))
