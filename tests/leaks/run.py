@@ -471,12 +471,23 @@ class LeakRun:
             readable = principal.reads(Place(principal.tenant, target.board, region))
             if not readable and (region, path) not in asked:
                 self._fault(principal, method, f"named {region!r} {path!r}")
-            if isinstance(request, board_service_pb2.ListEntriesRequest) and not (
-                region == request.region and f"{path}/".startswith(f"{request.path}/" if request.path else "")
-            ):
-                self._fault(principal, method, f"listed {region!r} {path!r} below {request.region!r} {request.path!r}")
         self._judge_writers(principal, method, target.board, answer)
         self._judge_lists(principal, method, target.board, answer)
+        if isinstance(request, board_service_pb2.ListEntriesRequest):
+            self._judge_listing(principal, method, request, answer)
+
+    def _judge_listing(
+        self, principal: Principal, method: str, request: board_service_pb2.ListEntriesRequest, answer: Answer
+    ) -> None:
+        """See that only entries are listed that lie where they were asked for. Those that they came of may lie elsewhere."""
+        below = f"{request.path}/" if request.path else ""
+        for message in answer.messages:
+            if isinstance(message, board_service_pb2.ListEntriesResponse):
+                for entry in message.entries:
+                    region, path = entry.key.region, entry.key.path
+                    if region != request.region or not f"{path}/".startswith(below):
+                        place = f"{request.region!r} {request.path!r}"
+                        self._fault(principal, method, f"listed {region!r} {path!r} below {place}")
 
     def _judge_lists(self, principal: Principal, method: str, of_board: str, answer: Answer) -> None:
         """See that no board and no task is listed that is not for the caller."""
