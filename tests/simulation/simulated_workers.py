@@ -54,7 +54,7 @@ TASKS: dict[str, dict[str, StepTerms]] = {
         "f": StepTerms(("c",), attempts_max=100),
     },
     "t2": {
-        "a": StepTerms(attempts_max=100, back_off_ms=100),
+        "a": StepTerms(attempts_max=100, back_off_ms=10),
         **{name: StepTerms((before,), attempts_max=100) for before, name in pairwise("abcdef")},
     },
     DOOMED: {

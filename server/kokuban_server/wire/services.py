@@ -190,7 +190,9 @@ class BoardService:
         message = parse_message(board_pb.GetEntryRequest, raw)
         board, key, freshness = decode.get_entry(message)
         trusting = decode.trusting(message)
+        await NEXT_STAGE
         found, revision = await self._reads.get(call.principal, board, key, freshness, call.deadline, trusting)
+        await NEXT_STAGE
         return encode.got(found, revision, self._epoch).SerializeToString()
 
     async def batch_get_entries(self, raw: bytes, call: Call) -> bytes:
