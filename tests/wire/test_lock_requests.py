@@ -554,7 +554,7 @@ async def test_an_embedded_store_that_is_opened_again_has_its_sessions_locks_and
     start: Started, clock: SettableClock, tmp_path: Path
 ) -> None:
     """A server that restarts: fences still hold, and whoever waited has its place for the grace."""
-    running = await start(await SqliteStore.open(tmp_path / "kept", clock))
+    running = await start(await SqliteStore.open(tmp_path / "kept", clock), drain_grace_s=10.0)
     holder, waiter, late = [await running.join(f"writer-{number}") for number in range(3)]
     fence = await holder.acquire("a")
     request = acquire_request(waiter.session, "a", wait_s=60)

@@ -551,7 +551,7 @@ class Commits:
                 return replay
         for attempts in range(limits.PLAN_ATTEMPTS_MAX):
             try:
-                planned, change, moment = self._planned(attempt, states)
+                planned, change, moment = await self._planned(attempt, states)
             except Refusal:
                 if certain:
                     raise
@@ -570,16 +570,18 @@ class Commits:
                 return replay
         raise Contended(limits.PLAN_ATTEMPTS_MAX)
 
-    def _planned(self, attempt: _Attempt, states: dict[bytes, Current]) -> tuple[Plan, ChangeSet, Moment]:
+    async def _planned(self, attempt: _Attempt, states: dict[bytes, Current]) -> tuple[Plan, ChangeSet, Moment]:
         moment = self._moment()
         held = self._held(attempt)
         if attempt.tasks is None:
             planned = plan(attempt.steps, attempt.beliefs, states, attempt.act, moment)
         else:
             happening = attempt.happening = self._happening(attempt, attempt.tasks, moment)
+            await NEXT_STAGE
             states = states | dict.fromkeys(happening.heads, NOTHING)
             planned = plan(happening.steps, attempt.beliefs, states, attempt.act, moment)
             happening.add_to(planned)
+        await NEXT_STAGE
         return planned, self._change_set(planned, [attempt], moment, held), moment
 
     def _happening(self, attempt: _Attempt, looked: Looked, moment: Moment) -> Happening:

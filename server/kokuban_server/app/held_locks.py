@@ -9,6 +9,7 @@ from kokuban_server.app.lock_asked import ShownLock
 from kokuban_server.app.lock_views import Sight
 from kokuban_server.app.mirrored_store import records_below
 from kokuban_server.app.page_tokens import page_token, read_page_token
+from kokuban_server.app.stages import NEXT_STAGE
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Role, Verb
 from kokuban_server.core.audit import LOCK_BREAK, AuditEntry
@@ -79,6 +80,7 @@ class HeldLocks:
             return True, handed_over
         deletes = (DeleteKey(lock_key), DeleteKey(keys.on_board(keys.MARKER, prefix, fence.lock_id)))
         change = ChangeSet((CreatedAt(lock_key, fence.revision),), (), deletes)
+        await NEXT_STAGE
         try:
             return True, await self._apply(change, deadline)
         except CommitRefused:  # lost since, or an earlier try has released it and its answer was lost

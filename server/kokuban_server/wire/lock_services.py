@@ -144,6 +144,7 @@ class LockService:
             await call.gathering.begin()
             message = parse_message(lock_service_pb.AcquireLockRequest, raw)
             request = decode_locks.acquire_lock(message, self._request_ids.digest, call.traceparent)
+            await NEXT_STAGE
             request = await self._looked_through(message, request, call)
 
             async def tell(queued: Queued) -> None:
