@@ -12,6 +12,7 @@ import pytest
 from kokuban.v1 import admin_service_pb2, board_service_pb2, commit_pb2, policy_pb2
 from kokuban_server.adapters.memory import MemoryStore
 from kokuban_server.core import keys, limits
+from tests.wire.audit_calls import audit_records
 from tests.wire.calls import (
     REGION,
     Agent,
@@ -374,8 +375,11 @@ async def test_an_increment_that_waited_for_others_is_judged_by_the_policy_of_no
     deaf.hears.clear()
     store.hold()
     answers: list[asyncio.Future[Any]] = []
-    for agent in (allowed, forbidden, allowed):
-        answers.append(asyncio.ensure_future(outcome(agent.commit(increment("n")))))
+    for agent, trace in ((allowed, "1" * 32), (forbidden, "2" * 32), (allowed, "3" * 32)):
+        traced = (*agent.metadata, ("traceparent", f"00-{trace}-{'1' * 16}-01"))
+        answers.append(
+            asyncio.ensure_future(outcome(agent.board.Commit(commit_request(increment("n")), metadata=traced)))
+        )
         await one.has_in_hand(len(answers))
     plain, store.commit = store.commit, partial(MemoryStore.commit, store)  # type: ignore[method-assign] # not held up
     await operator(two).set_policy(rule(REGION, writers=["agent:writer-2"]))
@@ -385,6 +389,8 @@ async def test_an_increment_that_waited_for_others_is_judged_by_the_policy_of_no
     deaf.hears.set()
     assert [answer.reason if isinstance(answer, Refused) else "" for answer in told] == ["", "WRITE_FORBIDDEN", ""]
     assert await allowed.json("n") == "4"
+    recorded = [record for record in await audit_records(one) if record.agent == "writer-1"]
+    assert {record.traceparent[3:35] for record in recorded} == {"2" * 32}  # not of the call that the others waited for
 
 
 async def test_a_commit_that_a_new_policy_still_admits_goes_through_at_a_server_that_has_not_heard_of_it(

@@ -308,7 +308,7 @@ class Calls:
         except Unauthenticated as refusal:
             self._strangers.log(name, context.peer(), refusal.reason)
             raise
-        ORIGIN.set(functools.partial(_origin, name, context))
+        ORIGIN.set(functools.partial(_origin, name, context.peer(), metadata))
         remaining: float | None = context.time_remaining()  # the type stubs do not know that it may be nothing
         left_s = deadline_s_default if remaining is None else min(remaining, deadline_s_max)
         if left_s <= 0:
@@ -381,9 +381,9 @@ class _Strangers:
         self._suppressed = 0
 
 
-def _origin(name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> Origin:
-    metadata: Any = context.invocation_metadata() or ()
-    return Origin(name.removeprefix("kokuban.v1."), context.peer(), _traceparent(metadata))
+def _origin(name: str, peer: str, metadata: Iterable[tuple[str, str | bytes]]) -> Origin:
+    """Give where a call came from. It may be over by now, and asking grpc about it would end the process."""
+    return Origin(name.removeprefix("kokuban.v1."), peer, _traceparent(metadata))
 
 
 def begin_span(tracer: Tracer, name: str, parent: str) -> str:
