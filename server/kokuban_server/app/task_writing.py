@@ -298,8 +298,8 @@ def at_its_place(step: Step, prefix: bytes, event: TaskEvent) -> Step:
     """Give a step that writes an event where its number says; `prefix` is of its task's region."""
     ((region, _), _, rules, generation), mutation, place, label = step
     assert isinstance(mutation, RecordEvent)  # noqa: S101 - for the type checker: callers have looked
-    number = event.number
-    target = Target(EntryKey(region, event_path(number)), keys.event_head(prefix, number), rules, generation)
+    path = event_path(event.number)
+    target = Target(EntryKey(region, path), keys.head_once(prefix, path), rules, generation)
     return Step(target, RecordEvent(event, mutation.value, mutation.words, mutation.kind), place, label)
 
 

@@ -115,12 +115,12 @@ def path_key(path: str) -> bytes:
 @lru_cache(maxsize=16_384)
 def head(region: bytes, path: str) -> bytes:
     """Give the key of an entry's present state. `region` comes from `region_prefix`."""
+    return head_once(region, path)
+
+
+def head_once(region: bytes, path: str) -> bytes:
+    """Give the same of an entry that is not named again soon, so that it need not be remembered."""
     return HEAD + region + path_key(path)
-
-
-def event_head(region: bytes, number: int) -> bytes:
-    """Give the key of an event's present state: what `head` gives for its path, of which no part is escaped."""
-    return b"%b%b.task/events/%012d/" % (HEAD, region, number)
 
 
 def head_of(tenant: str, board_id: str, key: EntryKey) -> bytes:
