@@ -13,6 +13,7 @@ from kokuban_server.core.boards import BoardRecord
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.names import parse_region
 from kokuban_server.core.refusals import BoardFull
+from kokuban_server.core.tasks import event_path
 from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.board_codec import encode_board
 from kokuban_server.records.codec import encode_board_size
@@ -69,6 +70,20 @@ async def test_a_new_entry_adds_exactly_what_it_takes(store: MemoryStore) -> Non
     for number in range(5):
         await apply(store, sizes, written(head(f"e{number}"), 1, b"x" * 100 * number))
         assert sizes.size_bytes(BOARD) == await taken(store, BOARD)
+
+
+async def test_an_event_adds_what_it_takes_and_is_counted_as_that(store: MemoryStore) -> None:
+    """Whether it stands at its head alone, as an agent's own, or in the history too."""
+    await make_board(store, "main")
+    sizes = BoardSizes(store, 10**6, 60.0)
+    once, twice = head(event_path(1), region="task:t1"), head(event_path(2), region="task:t1")
+    await apply(store, sizes, ChangeSet((Absent(once),), (Put(once, b"x" * 100),)))
+    await apply(store, sizes, written(twice, 1, b"x" * 100))
+    await apply(store, sizes, written(head("notes/1", region="task:t1"), 1, b"x" * 100))
+    assert sizes.size_bytes(BOARD) == await taken(store, BOARD)
+    await census_of(store).take()
+    await sizes.read(FAR)
+    assert sizes.size_bytes(BOARD) == await taken(store, BOARD)
 
 
 async def test_an_entry_that_is_overwritten_for_ever_grows_no_further_than_its_history(store: MemoryStore) -> None:

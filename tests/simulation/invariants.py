@@ -94,7 +94,8 @@ class _Log:
                     self._swept(event.key, revision)
                     continue
                 record = decode_entry(event.key, event.value)
-                if history.get(keys.history_record(event.key, record.sequence)) != event.value:
+                in_history = history.get(keys.history_record(event.key, record.sequence))
+                if in_history != (None if record.is_at_head_alone else event.value):
                     self._wrong(event.key, revision, "a state is not in the history as it is at the head")
                 self._check_state(event.key, Seen(revision, record), before, applied.judged_at_ms)
                 self._now[event.key] = Seen(revision, record)

@@ -720,11 +720,15 @@ async def test_a_task_has_at_most_64_constraints_and_open_interrupts(
 
 
 async def test_a_commit_does_at_most_100_things_in_the_store(running: Running) -> None:
-    """An event and its history, the end of the log and how the task stands: 4 for each of several tasks, and one for all."""
+    """The event, its history where it is of another's word, the end of the log, how the task stands if that changes.
+
+    So up to 4 for each of several tasks, and for all together the operation and the origins.
+    """
     tasks = Tasks(running.agent)
     for n in range(25):
         await tasks.create(f"t{n}")
-    await tasks.record(None, *[happened(f"t{n}", WANTED, "x") for n in range(24)])
+    said = [happened(f"t{n}", WANTED, "x", data="as the page says", provenance=of_source()) for n in range(24)]
+    await tasks.record(None, *said, happened("t24", NOTE, data="own"))  # 24 times 4, 2, and 2
     with refused("COMMIT_TOO_LARGE", limit="100", actual="101", field="mutations"):
-        await tasks.record(None, *[happened(f"t{n}", WANTED, "y") for n in range(25)])
+        await tasks.record(None, *said, happened("t24", WANTED, "x"))
     assert (await tasks.get("t0")).last_event == 2

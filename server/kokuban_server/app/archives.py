@@ -13,6 +13,7 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.page_tokens import page_token, read_page_token
 from kokuban_server.app.removed_since import RemovedSince
+from kokuban_server.app.states import puts_of_state
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import Role, Verb
 from kokuban_server.core.archives import FORMAT, Archive, ArchivePhase, LineKind, number_of, read_line, spelled
@@ -481,7 +482,7 @@ class _Restoring:
             return
         for put, _ in recorded:  # each may stand before its entry does
             await self._add([put])
-        puts = [Put(head, raw), Put(keys.history_record(head, state.sequence), raw)]
+        puts = puts_of_state(head, state, raw)
         due_ms = state.expire_time_ms or state.sweep_time_ms
         if due_ms:
             puts.append(Put(keys.due(due_ms, head), b""))

@@ -88,7 +88,7 @@ class BoardCensus:
                 await self._store.commit(ChangeSet((), (), tuple(map(DeleteKey, gone))), _CALL_S)
 
     async def _count(self, board: bytes) -> _Count:
-        """Add up a board's heads and histories. A head has the same bytes as the newest state in its history."""
+        """Add up a board's heads and histories. Except an event's, a head has the bytes of the newest state in its history."""
         size = revision = newest = 0
         head = b""
         async for page in self._pages(keys.HISTORY + board):
@@ -99,7 +99,13 @@ class BoardCensus:
                 states_of = keys.head_of_history(record.key)
                 if states_of != head:
                     head = states_of
-                    size += len(head) + len(record.value)
+                    size += 0 if keys.is_of_event(head) else len(head) + len(record.value)
+        async for page in self._pages(keys.task_heads(board)):
+            revision = revision or page.revision
+            for record in page.records:
+                if keys.is_of_event(record.key):
+                    size += len(record.key) + len(record.value)
+                    newest = max(newest, record.revision)
         return _Count(size, revision, newest)
 
     async def _note(self, board: bytes, count: _Count) -> None:

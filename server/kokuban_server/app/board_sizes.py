@@ -28,8 +28,8 @@ _ADDED_ENTRIES_MAX = 1_024
 def growth_of(change: ChangeSet, board: bytes) -> int | None:
     """Give by how many bytes a set makes a board larger, about, or nothing if it writes none of the board's entries.
 
-    A new entry adds its head and its history record. An overwritten one adds its history record; its head, and the history
-    record that goes for it, are taken to have been as large as what replaces them.
+    A new entry adds its head and, if it is no event, its history record. An overwritten one adds its history record; its head,
+    and the history record that goes for it, are taken to have been as large as what replaces them.
     """
     in_heads, in_history = keys.HEAD + board, keys.HISTORY + board
     heads: dict[bytes, int] = {}
@@ -39,7 +39,7 @@ def growth_of(change: ChangeSet, board: bytes) -> int | None:
             states[keys.head_of_history(put.key)] = len(put.key) + len(put.value)
         elif put.key.startswith(in_heads):
             heads[put.key] = len(put.key) + len(put.value)
-    if not states:
+    if not heads:
         return None
     growth = sum(states.values())
     growth += sum(heads.get(guard.key, 0) for guard in change.guards if isinstance(guard, Absent))

@@ -17,6 +17,7 @@ from kokuban_server.app.lineage import NO_LINEAGE, NO_ORIGINS, Lineage, Origins,
 from kokuban_server.app.mirrored_store import commit_surely
 from kokuban_server.app.quarantine_shelf import OnShelf, marker_of, name_of
 from kokuban_server.app.stages import NEXT_STAGE
+from kokuban_server.app.states import puts_of_state, states_at
 from kokuban_server.app.task_writing import is_event, prefix_of
 from kokuban_server.app.write_screening import Admitted, HeldBack, is_screened
 from kokuban_server.core import keys, limits
@@ -752,13 +753,8 @@ class Commits:
             answer = answer._replace(sequences=shelf.item.sequences, commit_time_ms=shelf.item.review_time_ms)
             revision = shelf.revision
         steps = self._tasks.as_recorded(attempt.steps, answer.event_numbers)
-        written = [
-            keys.history_record(step.target.head, sequence)
-            for step, sequence in zip(steps, answer.sequences, strict=True)
-        ]
-        records: Sequence[Record | None] = ()
-        if written:
-            records = (await self._store.read(written, STRONG, left_s(attempt.deadline))).records
+        written = [(step.target.head, sequence) for step, sequence in zip(steps, answer.sequences, strict=True)]
+        records = await states_at(self._store, written, attempt.deadline)
         outcomes = []
         for step, sequence, found in zip(steps, answer.sequences, records, strict=True):
             if found is None:
@@ -974,11 +970,10 @@ def origin_put(board: bytes, seed: bytes, act: Act, time_ms: int, states: Sequen
 
 
 def puts_of(planned: Plan) -> list[Put]:
-    """Give a plan's writes as the store takes them: each new state at its head and in its history, and the reminders."""
+    """Give a plan's writes as the store takes them: each new state where it belongs, and the reminders."""
     puts = []
     for head, record in planned.states:
-        raw = encode_entry(record)
-        puts.append(Put(head, raw))
-        puts.append(Put(keys.history_record(head, record.sequence), raw))
+        puts += puts_of_state(head, record, encode_entry(record))
+    puts += [Put(keys.history_record(head, record.sequence), encode_entry(record)) for head, record in planned.past]
     puts.extend([Put(reminder, b"") for reminder in planned.reminders])
     return puts

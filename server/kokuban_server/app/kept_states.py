@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kokuban_server.app.deadlines import left_s
-from kokuban_server.app.mirrored_store import records_below
-from kokuban_server.core import keys, limits
+from kokuban_server.app.states import states_at, states_of
+from kokuban_server.core import keys
 from kokuban_server.core.names import WITHOUT_ID
-from kokuban_server.ports.board_store import STRONG
 from kokuban_server.records.codec import decode_entry
 
 if TYPE_CHECKING:
@@ -34,6 +32,11 @@ class PastState(NamedTuple):
     revision: int
 
     @property
+    def head(self) -> bytes:
+        """The key of the entry's present state."""
+        return keys.head(self.region.prefix, self.key.path)
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether a removal may have taken it away since."""
         if self.record.value is None or not has_removals(self.region):
@@ -44,20 +47,15 @@ class PastState(NamedTuple):
 async def gone(store: BoardStore, states: Iterable[PastState], deadline: float) -> frozenset[tuple[EntryKey, int]]:
     """Give those of the states, by key and revision, that are not kept any more, or trusted less than they were."""
     doubtful = [state for state in states if state.is_doubtful]
-    missing = set()
-    for begin in range(0, len(doubtful), limits.BATCH_KEYS_MAX):
-        part = doubtful[begin : begin + limits.BATCH_KEYS_MAX]
-        named = [keys.history_record(keys.head(one.region.prefix, one.key.path), one.record.sequence) for one in part]
-        found = (await store.read(named, STRONG, left_s(deadline))).records
-        missing |= {
-            (one.key, one.revision) for one, record in zip(part, found, strict=True) if not _stands(one.record, record)
-        }
-    return frozenset(missing)
+    found = await states_at(store, [(one.head, one.record.sequence) for one in doubtful], deadline)
+    return frozenset(
+        [(one.key, one.revision) for one, kept in zip(doubtful, found, strict=True) if not _stands(one.record, kept)]
+    )
 
 
 async def kept_state(store: BoardStore, head: bytes, revision: int, deadline: float) -> Record | None:
-    """Find a state in an entry's history, newest first, or nothing."""
-    async for record in records_below(store, keys.history(head), deadline):
+    """Find a state among those that are kept of an entry, newest first, or nothing."""
+    async for record in states_of(store, head, deadline):
         if record.revision <= revision:
             return record if record.revision == revision else None
     return None

@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from kokuban_server.app.mirrored_store import records_below
+from kokuban_server.app.states import states_of
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import AtRevision, ChangeSet, DeleteKey, Put
 from kokuban_server.core.entry import EntryState
@@ -118,7 +118,7 @@ class OriginSweep:
         if any(reach.covers(origin.sequence) for reach in self._named.get(origin.head, ())):
             return True
         deadline = asyncio.get_running_loop().time() + _CALL_S
-        async for record in records_below(self._store, keys.history(origin.head), deadline):
+        async for record in states_of(self._store, origin.head, deadline):
             state = decode_entry(record.key, record.value)
             reach = reach_of(origin.head, state.sequence, state.label)
             if state.state is EntryState.LIVE and reach.covers(origin.sequence):

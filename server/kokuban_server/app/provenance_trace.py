@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.ancestry import read_ancestry
 from kokuban_server.app.deadlines import left_s
-from kokuban_server.app.mirrored_store import records_below
+from kokuban_server.app.states import states_of
 from kokuban_server.core import keys
 from kokuban_server.core.entry import EntryState
 from kokuban_server.core.provenance import Link, Links
@@ -175,7 +175,7 @@ class _Walk:
         """Give an entry's kept states by their sequences."""
         if head not in self._kept:
             kept = {}
-            async for record in records_below(self._store, keys.history(head), self._deadline):
+            async for record in states_of(self._store, head, self._deadline):
                 state = decode_entry(record.key, record.value)
                 kept[state.sequence] = _Known(state, record.revision)
             self._kept[head] = kept

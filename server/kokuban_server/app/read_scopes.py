@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import commit_surely
+from kokuban_server.app.states import states_at
 from kokuban_server.core import keys, limits
 from kokuban_server.core.change_set import Absent, AtRevision, ChangeSet, Put
 from kokuban_server.core.read_scopes import ReadScope
@@ -103,11 +104,9 @@ class ReadScopes:
 
     async def _require_kept(self, board: Board, states: Sequence[Given], deadline: float) -> None:
         """Raise `Contended` if one of the states was removed since it was read: it must not be given, and not be missed."""
-        named = []
-        for key, _, sequence, _ in (given.state for given in states):
-            named.append(keys.history_record(keys.head_of(board.tenant, board.id, key), sequence))
-        cut = await self._store.read(named, STRONG, left_s(deadline))
-        if None in cut.records:
+        given = [one.state for one in states]
+        names = [(keys.head_of(board.tenant, board.id, key), sequence) for key, _, sequence, _ in given]
+        if None in await states_at(self._store, names, deadline):
             raise Contended(1)
 
     def learn(self, key: bytes, session_id: str, record: Record | None) -> KnownScope:

@@ -10,6 +10,7 @@ from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.kept_states import PastState, gone, kept_state
 from kokuban_server.app.page_tokens import page_token as make_page_token
 from kokuban_server.app.page_tokens import read_page_token
+from kokuban_server.app.states import scan_states
 from kokuban_server.core import keys, limits
 from kokuban_server.core.access import REVIEWERS, Verb
 from kokuban_server.core.names import EntryKey
@@ -317,9 +318,10 @@ class Reads:
         except NotFound:  # told with the state that was read, like an entry that is not there
             cut = await self._store.read([keys.NOWHERE], STRONG, left_s(deadline))
             raise NotFound(encode_token(self._store.epoch, cut.revision)) from None
-        prefix = keys.history(keys.head(opened.prefix, key.path))
+        head = keys.head(opened.prefix, key.path)
+        prefix = keys.history(head)
         after = read_page_token(page_token, prefix, prefix)
-        page = await self._store.scan(prefix, after, page_size, limits.PAGE_BYTES_MAX, STRONG, left_s(deadline))
+        page = await scan_states(self._store, head, after, page_size, STRONG, deadline)
         self._time.saw(page.store_time_ms)
         await self._access.show(principal, [opened], deadline)
         await refuse_hidden(self._store, [opened], page.revision, STRONG, deadline)

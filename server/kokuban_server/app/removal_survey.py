@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kokuban_server.app.ancestry import read_ancestry
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import records_below
+from kokuban_server.app.states import states_of, states_on
 from kokuban_server.core import keys
 from kokuban_server.core.entry import Act, Current, EntryState
 from kokuban_server.core.names import Region, RegionKind
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class KeptState(NamedTuple):
-    """A state that is still in its entry's history."""
+    """A state that is still kept of its entry."""
 
     record: EntryRecord
     revision: int
@@ -172,12 +173,15 @@ class _Surveyor:
         doubtful: list[tuple[bytes, KeptState]] = []
         if selector.needs_source:
             return meant, doubtful
-        below = self._user_prefix if selector.user else self._board
         oldest: dict[bytes, int] = {}
-        async for record in records_below(self._store, keys.HISTORY + below, self._deadline):
+        if selector.user:
+            kept = records_below(self._store, keys.HISTORY + self._user_prefix, self._deadline)
+        else:
+            kept = states_on(self._store, self._board, self._deadline)
+        async for record in kept:
             head = keys.head_of_history(record.key)
             state = decode_entry(record.key, record.value)
-            oldest[head] = state.sequence  # the newest come first
+            oldest[head] = min(state.sequence, oldest.get(head, state.sequence))
             if state.state is not EntryState.LIVE:
                 continue
             if selector.user or selector.means(state.label.source, state.acts, state.update_time_ms):
@@ -190,7 +194,7 @@ class _Surveyor:
         """Give those of an entry's kept states that hold something, newest first."""
         if head not in self._kept:
             states = []
-            async for record in records_below(self._store, keys.history(head), self._deadline):
+            async for record in states_of(self._store, head, self._deadline):
                 state = decode_entry(record.key, record.value)
                 if state.state is EntryState.LIVE:
                     states.append(KeptState(state, record.revision))

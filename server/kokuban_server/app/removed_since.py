@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kokuban_server.app.bars import Written, refuse_barred
 from kokuban_server.app.deadlines import left_s
 from kokuban_server.app.mirrored_store import records_below
-from kokuban_server.core import keys, limits
+from kokuban_server.app.states import states_at
+from kokuban_server.core import keys
 from kokuban_server.core.access import Principal
 from kokuban_server.core.entry import Act
 from kokuban_server.core.refusals import SourcePurged
@@ -111,12 +112,7 @@ class RemovedSince:
         if any(parent.key.region == self._opened.region for parent in parents):
             return False
         reaches = [reach_of_parent(self._board, parent) for parent in parents]
-        named = [keys.history_record(reach.head, reach.last) for reach in reaches]
-        for begin in range(0, len(named), limits.BATCH_KEYS_MAX):
-            part = named[begin : begin + limits.BATCH_KEYS_MAX]
-            if None in (await self._store.read(part, STRONG, left_s(self._deadline))).records:
-                return False
-        return True
+        return None not in await states_at(self._store, [(one.head, one.last) for one in reaches], self._deadline)
 
     async def _are_open(self, scopes: set[str]) -> bool:
         """Say whether all of these read scopes are known, and were given nothing that was removed."""

@@ -174,7 +174,7 @@ def _by_head(seen: Seen) -> Verdict | None:
     if due_ms and seen.related[keys.due(due_ms, key)] is None:
         words = "nothing reminds the upkeep of its end: it would stay for ever"
         return Verdict(FindingKind.INCOMPLETE, words, puts=(Put(keys.due(due_ms, key), b""),))
-    if seen.related[keys.history_record(key, state.sequence)] is None:
+    if not state.is_at_head_alone and seen.related[keys.history_record(key, state.sequence)] is None:
         words = "its history lacks this state: it cannot be listed or read at its revision; the entry's next write ends that"
         return Verdict(FindingKind.INCOMPLETE, words)
     return None
@@ -183,8 +183,8 @@ def _by_head(seen: Seen) -> Verdict | None:
 def _named_by_head(record: Record) -> tuple[bytes, ...]:
     state = decode_entry(record.key, record.value)
     due_ms = state.expire_time_ms or state.sweep_time_ms
-    history = keys.history_record(record.key, state.sequence)
-    return (history, keys.due(due_ms, record.key)) if due_ms else (history,)
+    history = () if state.is_at_head_alone else (keys.history_record(record.key, state.sequence),)
+    return (*history, keys.due(due_ms, record.key)) if due_ms else history
 
 
 def _by_history(seen: Seen) -> Verdict | None:

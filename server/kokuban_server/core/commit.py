@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kokuban_server.core import json_values, keys, limits
@@ -220,7 +220,9 @@ class Plan:
 
     guards: list[Guard] = field(default_factory=list)
     states: list[tuple[bytes, EntryRecord]] = field(default_factory=list)
-    """Head keys and what they and the history are to hold."""
+    """Head keys and what they are to hold, and mostly the history too."""
+    past: list[tuple[bytes, EntryRecord]] = field(default_factory=list)
+    """Head keys and the states that stood at these alone, which go into the history."""
     reminders: list[bytes] = field(default_factory=list)
     """Keys of reminders for the sweeper."""
     clean_ups: list[DeleteKey] = field(default_factory=list)
@@ -250,6 +252,8 @@ def plan(
         record, value = _stepped(step, current, live, act, moment)
         _guard(made, target.head, current, live, expiries)
         guarded.add(target.head)
+        if live is not None and live.is_at_head_alone:
+            made.past.append((target.head, replace(live, written_revision=current.revision)))
         _write(made, target.head, target.rules, current, record)
         made.outcomes.append(outcome_of(record, value, target.rules))
     for index, (target, precondition) in enumerate(beliefs):

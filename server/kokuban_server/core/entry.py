@@ -57,7 +57,7 @@ class Act(NamedTuple):
 
 @dataclass(slots=True)  # treated as immutable; frozen would cost the write path two microseconds an entry
 class EntryRecord:
-    """One state of an entry as it is stored. The same state stands at the entry's head and in its history."""
+    """One state of an entry as it is stored: at the entry's head, in its history, or in both."""
 
     state: EntryState
     sequence: int
@@ -77,6 +77,16 @@ class EntryRecord:
     """How far it may be believed."""
     event: TaskEvent | None = None
     """What an event of a task says beside its value; no word of its writer's is in it."""
+    written_revision: int = 0
+    """When the state was written, if it was moved from the head to the history later; else 0."""
+
+    @property
+    def is_at_head_alone(self) -> bool:
+        """Whether, while it is the present state, it does not stand in the history too: what an agent says itself in an event.
+
+        That are most events, and next to none of them is ever written over.
+        """
+        return self.event is not None and self.label is OWN_WORD
 
     def withheld(self) -> EntryRecord:
         """Give the state as it is shown to whoever wants more trust: that it is there, and no word of its writers'."""

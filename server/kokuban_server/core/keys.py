@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Final
 
 from kokuban_server.core.names import EntryKey, Region, RegionKind, parse_region
+from kokuban_server.core.tasks import EVENTS_PATH
 
 HEAD: Final = b"e/"  # an entry's present state
-HISTORY: Final = b"h/"  # an entry's states in order, newest first
+HISTORY: Final = b"h/"  # an entry's states in order, newest first; of an event only those that are past
 OPERATION: Final = b"o/"  # what makes a commit happen once
 DUE: Final = b"x/"  # what the sweeper has to look at, and when
 BOARD: Final = b"b/"  # that a board exists
@@ -61,6 +62,8 @@ NOWHERE: Final = HEAD
 names a state all the same."""
 
 _ESCAPED = re.compile(rb"[\x00-\x1f%/\x7f]")
+_TASK_REGION: Final = f"{RegionKind.TASK}:".encode()
+_EVENT: Final = re.compile(rb"e/[^/]*/[^/]*/" + _TASK_REGION + rb"[^/]*/" + re.escape(f"{EVENTS_PATH}/".encode()))
 _SEQUENCE_TOP: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TIME_TOP_MS: Final = 999_999_999_999_999
 _SEPARATOR: Final = b"\x00"  # never stands in an escaped segment, so a history is apart from what is below its entry
@@ -146,6 +149,16 @@ def history_record(head_key: bytes, sequence: int) -> bytes:
 def head_of_history(key: bytes) -> bytes:
     """Give the head key that a history record's key belongs to."""
     return HEAD + key[len(HISTORY) : -9]
+
+
+def is_of_event(head_key: bytes) -> bool:
+    """Say whether a head is of an event of a task, whose present state stands there alone."""
+    return _EVENT.match(head_key) is not None
+
+
+def task_heads(board_prefix_key: bytes) -> bytes:
+    """Give the prefix of all heads in a board's tasks, their events among them."""
+    return HEAD + board_prefix_key + _TASK_REGION
 
 
 def operation(time_ms: int, tenant: str, board: str, agent: str, request_id: str) -> bytes:

@@ -52,6 +52,7 @@ def encode_entry(record: EntryRecord) -> bytes:
         metadata=record.metadata,
         acts=[_encode_act(act) for act in record.acts],
         event=None if record.event is None else encode_event(record.event),
+        written_revision=record.written_revision,
     )
     value = record.value
     if value is not None:
@@ -99,6 +100,7 @@ def decode_entry(key: bytes, raw: bytes) -> EntryRecord:
         tuple([_act(act) for act in message.acts]),
         _label(key, message.label) if message.HasField("label") else OWN_WORD,
         _event(key, message.event) if message.HasField("event") else None,
+        message.written_revision,
     )
 
 

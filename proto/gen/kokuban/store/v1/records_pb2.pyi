@@ -603,6 +603,7 @@ class EntryRecord(_message.Message):
     ACTS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    WRITTEN_REVISION_FIELD_NUMBER: _builtins.int
     state: Global___EntryState.ValueType
     """state says whether the entry is there."""
     sequence: _builtins.int
@@ -627,6 +628,8 @@ class EntryRecord(_message.Message):
     """binary is bytes."""
     media_type: _builtins.str
     """media_type belongs to binary."""
+    written_revision: _builtins.int
+    """written_revision is when this state was written, if it stood at its head alone at first and was moved to the history; or 0."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """metadata is the entry's labels."""
@@ -662,10 +665,11 @@ class EntryRecord(_message.Message):
         acts: _abc.Iterable[Global___ActRecord] | None = ...,
         label: Global___LabelRecord | None = ...,
         event: Global___TaskEventRecord | None = ...,
+        written_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "event", b"event", "json", b"json", "label", b"label", "text", b"text", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "event", b"event", "expire_time_ms", b"expire_time_ms", "json", b"json", "label", b"label", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts", b"acts", "binary", b"binary", "create_revision", b"create_revision", "create_time_ms", b"create_time_ms", "event", b"event", "expire_time_ms", b"expire_time_ms", "json", b"json", "label", b"label", "media_type", b"media_type", "metadata", b"metadata", "previous_revision", b"previous_revision", "sequence", b"sequence", "state", b"state", "sweep_time_ms", b"sweep_time_ms", "text", b"text", "update_time_ms", b"update_time_ms", "value", b"value", "written_revision", b"written_revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "json", "binary"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
