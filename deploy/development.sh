@@ -84,6 +84,9 @@ version() {
 }
 
 etcd() {
+    if ! type -P etcdctl >/dev/null; then  # Debian has it in a package of its own, and the server's only recommends that
+        install_package etcd-client "testing against a real etcd"
+    fi
     if type -P etcd >/dev/null; then
         return
     fi
