@@ -183,7 +183,7 @@ def test_a_file_that_is_not_named_not_there_or_broken_is_refused_by_name(princip
     for command in (("token", "ls"), ("token", "revoke", "a")):
         refused(f"{principals} cannot be read", *command, principals=principals)
     assert not principals.exists()
-    refused("cannot be written", *make, principals=tmp_path / "none" / "principals.json")
+    refused("cannot be changed: No such file", *make, principals=tmp_path / "none" / "principals.json")
     principals.write_text("{}")
     for command in (("token", "ls"), ("token", "revoke", "a"), make):
         refused(str(principals), *command, principals=principals)

@@ -466,3 +466,8 @@ def test_tokens_are_32_random_bytes() -> None:
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert {len(token) for token in tokens} == {46}
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_be_unwritable(tmp_path: Path) -> None:
+    with pytest.raises(RegistryRefused, match="cannot be changed: Is a directory"):
+        edit(tmp_path, lambda _: [], may_make=True)

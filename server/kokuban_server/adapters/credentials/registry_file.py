@@ -76,7 +76,7 @@ def edit(path: Path, change: Callable[[tuple[Entry, ...]], Iterable[Entry]], *, 
     try:
         edit_file(path, changed)
     except OSError as error:
-        raise RegistryRefused(f"{path} cannot be written: {error.strerror or error}") from None
+        raise RegistryRefused(f"{path} cannot be changed: {error.strerror or error}") from None
 
 
 def _parse(path: Path, content: bytes) -> tuple[Entry, ...]:
