@@ -18,6 +18,7 @@ from kokuban_server.adapters.sqlite import SqliteStore
 from kokuban_server.adapters.system import SystemClock
 from kokuban_server.core import keys
 from tests.audit_harm import content, write
+from tests.client.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +60,14 @@ async def test_an_auditor_reads_all_records_and_has_the_log_judged(server: Serve
         assert len([one async for one in auditor.audit_records(begin=before)]) == 5
         with pytest.raises(ValueError, match="zone"):
             auditor.audit_records(begin=datetime.now())  # noqa: DTZ005 - that is what is refused
+
+        async def is_anchored() -> bool:
+            told = await auditor.verify_audit()
+            return told.newest_anchor is not None and told.chains[0].anchored_sequence >= 5
+
+        await until(is_anchored)
         verdict = await auditor.verify_audit()
-        while verdict.newest_anchor is None or verdict.chains[0].anchored_sequence < 5:
-            await asyncio.sleep(0.01)
-            verdict = await auditor.verify_audit()
+        assert verdict.newest_anchor is not None
         assert (verdict.record_count, verdict.chain_count, verdict.fault_count, verdict.faults) == (5, 1, 0, ())
         assert verdict.chains[0].newest_hash == found[-1].hash
         assert (await auditor.verify_audit(anchor_hash=verdict.newest_anchor.hash)).fault_count == 0

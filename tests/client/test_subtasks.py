@@ -24,6 +24,7 @@ from kokuban_client import (
     sync,
 )
 from kokuban_client.cli import main
+from tests.client.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,9 +81,11 @@ async def test_a_subtask_is_the_business_of_the_step_that_opened_it(board: Board
         "flight 17",
     ]
     assert events[flights.completed_event].type is EventType.SUBTASK_COMPLETED
-    async with asyncio.timeout(30):
-        while (await board.get(f"task:{task}", "flights/notes/prices")).expire_time is None:  # noqa: ASYNC110 - a server's own work
-            await asyncio.sleep(0.05)
+
+    async def is_to_expire() -> bool:
+        return (await board.get(f"task:{task}", "flights/notes/prices")).expire_time is not None
+
+    await until(is_to_expire, 30)
 
 
 async def test_a_dead_step_is_revived(board: Board, task: str) -> None:
